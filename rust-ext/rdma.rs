@@ -10,18 +10,107 @@ use rdma_bindings as bindings;
 
 mod raw;
 mod rdma {
+    mod ah;
+    mod attr;
+    mod cq;
+    mod device;
     mod event;
     mod gate;
+    mod kernel_verbs;
+    mod mr;
+    mod object;
+    mod pd;
+    mod qp;
+    mod qp_attr;
+    mod ucontext;
+    mod udata;
+    mod umem;
 
-    pub use self::event::{
-        CqEvent,
-        CqHandle,
-        DeviceEvent,
-        DeviceHandle,
-        EventCx,
-        PortEvent,
-        QpEvent,
-        QpHandle, //
+    pub use self::{
+        ah::{
+            Ah,
+            AhAttr,
+            AhOps,
+            GlobalRoute, //
+        },
+        attr::{
+            Access,
+            AtomicCap,
+            DeviceAttr,
+            Gid,
+            Guid,
+            Mtu,
+            PhysState,
+            PortAttr,
+            PortImmutable,
+            PortState, //
+        },
+        cq::{
+            Cq,
+            CqInitAttr,
+            CqOps, //
+        },
+        device::{
+            Cx,
+            Device,
+            DeviceInfo,
+            Driver,
+            Registration,
+            UnregisteredDevice, //
+        },
+        event::{
+            CqEvent,
+            CqHandle,
+            DeviceEvent,
+            DeviceHandle,
+            EventCx,
+            PortEvent,
+            QpEvent,
+            QpHandle, //
+        },
+        mr::{
+            Mr,
+            MrKeys,
+            MrOps,
+            UserMrAttr, //
+        },
+        object::{
+            Destroyed,
+            Obj,
+            RawObject, //
+        },
+        pd::{
+            Pd,
+            PdOps, //
+        },
+        qp::{
+            Qp,
+            QpInitAttr,
+            QpOps,
+            QpQuery, //
+        },
+        qp_attr::{
+            QpAttr,
+            QpCap,
+            QpMask,
+            QpModify,
+            QpState,
+            QpType, //
+        },
+        ucontext::{
+            IoCache,
+            IoPages,
+            MmapHandle,
+            Ucontext,
+            UcontextHandle,
+            UcontextOps, //
+        },
+        udata::Udata,
+        umem::{
+            BlockIter,
+            Blocks,
+            Umem, //
+        }, //
     };
 }
 

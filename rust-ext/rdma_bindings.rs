@@ -28,7 +28,10 @@
 )]
 #[cfg_attr(
     not(CONFIG_RUSTC_HAS_UNNECESSARY_TRANSMUTES),
-    allow(unknown_lints, reason = "the next lint is newer than the oldest compiler")
+    allow(
+        unknown_lints,
+        reason = "the next lint is newer than the oldest compiler"
+    )
 )]
 #[allow(unnecessary_transmutes)]
 mod generated {

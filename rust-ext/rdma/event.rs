@@ -220,7 +220,7 @@ impl DeviceHandle {
 
     /// # Safety
     ///
-    /// As for [`Gate::open`], and the device must have its caches and clients set up.
+    /// As for [`Gate::open`], and the device must be registered until the handle is revoked.
     pub(super) unsafe fn open(&self) {
         // SAFETY: By the safety requirements of this function.
         unsafe { self.0.open() }
