@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The InfiniBand fabric: packets as they are on the wire, links with faults and counters, and
+//! captures. Nothing here knows of time or I/O beyond what the caller passes in, but for
+//! [`capture`], which writes files.
+
+pub mod capture;
+pub mod link;
+pub mod wire;

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! A link between two ports: order, delay, faults and counters.
+
+use crate::wire::{Packet, WireError};
+use rand::{rngs::SmallRng, Rng, SeedableRng};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// One of the two ends of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum End {
+    /// The first end.
+    A,
+    /// The second end.
+    B,
+}
+
+impl End {
+    /// Returns the other end.
+    pub fn peer(self) -> Self {
+        match self {
+            Self::A => Self::B,
+            Self::B => Self::A,
+        }
+    }
+
+    fn index(self) -> usize {
+        match self {
+            Self::A => 0,
+            Self::B => 1,
+        }
+    }
+}
+
+/// What a link does to packets. Probabilities are from 0 to 1, per packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Deserialize, serde::Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Faults {
+    /// Loses the packet.
+    pub drop: f64,
+    /// Flips one bit.
+    pub corrupt: f64,
+    /// Delivers the packet twice.
+    pub duplicate: f64,
+    /// Holds the packet back by `reorder_ns`, so that later ones overtake it.
+    pub reorder: f64,
+    /// How long, in nanoseconds.
+    pub reorder_ns: u64,
+    /// Delay of every packet in nanoseconds.
+    pub delay_ns: u64,
+}
+
+/// Counters of a port, named as IBTA 16.1.3.5 and 16.1.4.11 name them; data in units of 4 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[expect(missing_docs, reason = "the names are those of the specification")]
+pub struct Counters {
+    pub xmit_data: u64,
+    pub rcv_data: u64,
+    pub xmit_pkts: u64,
+    pub rcv_pkts: u64,
+    pub rcv_errors: u64,
+    pub xmit_discards: u64,
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct InFlight {
+    due: u64,
+    order: u64,
+    to: End,
+    packet: Vec<u8>,
+}
+
+/// A link between two ports.
+#[derive(Debug)]
+pub struct Link {
+    faults: Faults,
+    rng: SmallRng,
+    up: bool,
+    flying: BinaryHeap<Reverse<InFlight>>,
+    order: u64,
+    counters: [Counters; 2],
+    /// What the faults did, for reports.
+    injected: u64,
+}
+
+impl Link {
+    /// Makes a link that is up; equal seeds give equal faults.
+    pub fn new(seed: u64, faults: Faults) -> Self {
+        Self {
+            faults,
+            rng: SmallRng::seed_from_u64(seed),
+            up: true,
+            flying: BinaryHeap::new(),
+            order: 0,
+            counters: [Counters::default(); 2],
+            injected: 0,
+        }
+    }
+
+    /// Replaces the faults.
+    pub fn set_faults(&mut self, faults: Faults) {
+        self.faults = faults;
+    }
+
+    /// Returns whether the link is up.
+    pub fn is_up(&self) -> bool {
+        self.up
+    }
+
+    /// Takes the link down, which loses what is in flight, or up.
+    pub fn set_up(&mut self, up: bool) {
+        self.up = up;
+        if !up {
+            self.flying.clear();
+        }
+    }
+
+    /// Returns the counters of the port at `end`.
+    pub fn counters(&self, end: End) -> Counters {
+        self.counters[end.index()]
+    }
+
+    /// Returns how many faults have been injected.
+    pub fn injected(&self) -> u64 {
+        self.injected
+    }
+
+    /// Returns how many packets are in flight.
+    pub fn in_flight(&self) -> usize {
+        self.flying.len()
+    }
+
+    /// Sends a packet, from LRH to VCRC, at time `now` in nanoseconds.
+    pub fn send(&mut self, from: End, now: u64, mut packet: Vec<u8>) {
+        let counters = &mut self.counters[from.index()];
+        if !self.up {
+            counters.xmit_discards += 1;
+            return;
+        }
+        counters.xmit_pkts += 1;
+        counters.xmit_data += words(&packet);
+        let faults = self.faults;
+        if self.chance(faults.drop) {
+            return;
+        }
+        if self.chance(faults.corrupt) {
+            let bit = self.rng.random_range(0..packet.len() * 8);
+            packet[bit / 8] ^= 1 << (bit % 8);
+        }
+        let mut due = now.saturating_add(faults.delay_ns);
+        if self.chance(faults.reorder) {
+            due = due.saturating_add(faults.reorder_ns);
+        }
+        if self.chance(faults.duplicate) {
+            self.fly(from.peer(), due, packet.clone());
+        }
+        self.fly(from.peer(), due, packet);
+    }
+
+    /// Returns the next packet that is due at `now`, with the end that gets it. A packet whose VCRC is
+    /// wrong is counted and dropped, as the link layer does (IBTA 7.8.2).
+    pub fn receive(&mut self, now: u64) -> Option<(End, Vec<u8>)> {
+        while self.flying.peek().is_some_and(|p| p.0.due <= now) {
+            let Reverse(InFlight { to, packet, .. }) = self.flying.pop()?;
+            let counters = &mut self.counters[to.index()];
+            counters.rcv_pkts += 1;
+            counters.rcv_data += words(&packet);
+            match Packet::check_vcrc(&packet) {
+                Ok(()) => return Some((to, packet)),
+                Err(WireError::Vcrc | WireError::Length) => counters.rcv_errors += 1,
+                Err(_) => unreachable!("check_vcrc has two errors"),
+            }
+        }
+        None
+    }
+
+    /// Returns when the next packet is due, in nanoseconds.
+    pub fn next_due(&self) -> Option<u64> {
+        self.flying.peek().map(|p| p.0.due)
+    }
+
+    fn chance(&mut self, probability: f64) -> bool {
+        let hit = probability > 0.0 && self.rng.random_bool(probability.min(1.0));
+        self.injected += u64::from(hit);
+        hit
+    }
+
+    fn fly(&mut self, to: End, due: u64, packet: Vec<u8>) {
+        self.order += 1;
+        let order = self.order;
+        self.flying.push(Reverse(InFlight { due, order, to, packet }));
+    }
+}
+
+/// PortXmitData counts words without the VCRC (IBTA 16.1.3.5).
+fn words(packet: &[u8]) -> u64 {
+    (packet.len() as u64).saturating_sub(2) / 4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{vcrc, MIN_PACKET};
+
+    fn packet(tag: u8) -> Vec<u8> {
+        let mut p = vec![tag; MIN_PACKET];
+        let n = p.len() - 2;
+        let crc = vcrc(&p[..n]);
+        p[n..].copy_from_slice(&crc);
+        p
+    }
+
+    #[test]
+    fn a_clean_link_keeps_order_and_counts() {
+        let mut link = Link::new(1, Faults { delay_ns: 10, ..Faults::default() });
+        for tag in 0..100 {
+            link.send(End::A, u64::from(tag), packet(tag));
+        }
+        assert_eq!(link.receive(9), None);
+        for tag in 0..100 {
+            assert_eq!(link.receive(1000), Some((End::B, packet(tag))));
+        }
+        assert_eq!(link.receive(1000), None);
+        assert_eq!(link.counters(End::A).xmit_pkts, 100);
+        assert_eq!(link.counters(End::B).rcv_data, 600);
+    }
+
+    #[test]
+    fn corrupt_packets_are_counted_and_dropped() {
+        let mut link = Link::new(1, Faults { corrupt: 1.0, ..Faults::default() });
+        for tag in 0..50 {
+            link.send(End::B, 0, packet(tag));
+        }
+        assert_eq!(link.receive(0), None);
+        assert_eq!(link.counters(End::A).rcv_errors, 50);
+    }
+
+    #[test]
+    fn equal_seeds_give_equal_faults() {
+        let faults = Faults { drop: 0.3, duplicate: 0.2, reorder: 0.2, reorder_ns: 5, ..Faults::default() };
+        let run = |seed| {
+            let mut link = Link::new(seed, faults);
+            for tag in 0..200 {
+                link.send(End::A, u64::from(tag), packet(tag));
+            }
+            std::iter::from_fn(|| link.receive(1 << 40)).map(|(_, p)| p[0]).collect::<Vec<_>>()
+        };
+        assert_eq!(run(7), run(7));
+        assert_ne!(run(7), run(8));
+    }
+
+    #[test]
+    fn a_link_that_is_down_loses_packets() {
+        let mut link = Link::new(1, Faults::default());
+        link.send(End::A, 0, packet(1));
+        link.set_up(false);
+        link.send(End::A, 0, packet(2));
+        link.set_up(true);
+        assert_eq!(link.receive(10), None);
+        assert_eq!(link.counters(End::A).xmit_discards, 1);
+    }
+}
