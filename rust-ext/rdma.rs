@@ -15,6 +15,7 @@ mod rdma {
     mod cq;
     mod device;
     mod event;
+    mod function;
     mod gate;
     mod kernel_verbs;
     mod mr;
@@ -67,6 +68,11 @@ mod rdma {
             PortEvent,
             QpEvent,
             QpHandle, //
+        },
+        function::{
+            Function,
+            PciAdapter,
+            PciDriver, //
         },
         mr::{
             Mr,
