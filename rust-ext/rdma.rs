@@ -15,7 +15,6 @@ mod rdma {
     mod cq;
     mod device;
     mod event;
-    mod function;
     mod gate;
     mod kernel_verbs;
     mod mr;
@@ -68,11 +67,6 @@ mod rdma {
             PortEvent,
             QpEvent,
             QpHandle, //
-        },
-        function::{
-            Function,
-            PciAdapter,
-            PciDriver, //
         },
         mr::{
             Mr,
