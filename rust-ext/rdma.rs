@@ -18,6 +18,7 @@ mod rdma {
     mod cq;
     mod device;
     mod event;
+    mod function;
     mod gate;
     mod kernel_verbs;
     mod mr;
@@ -70,6 +71,11 @@ mod rdma {
             PortEvent,
             QpEvent,
             QpHandle, //
+        },
+        function::{
+            Function,
+            PciAdapter,
+            PciDriver, //
         },
         mr::{
             Mr,
