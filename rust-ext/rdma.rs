@@ -8,7 +8,10 @@
 
 use rdma_bindings as bindings;
 
+pub mod dma;
+pub mod pci;
 mod raw;
+pub mod sync;
 mod rdma {
     mod ah;
     mod attr;
