@@ -7,6 +7,7 @@
 mod binding;
 mod driver;
 mod irq;
+mod registration;
 
 pub use self::{
     binding::{

@@ -78,7 +78,7 @@ impl<'bound> Binding<'bound> {
             drop: drop_value::<T>,
         };
         // On error this drops `erased`, and thereby the value.
-        let devres = Devres::new(self.dev.as_ref(), Ok::<_, Error>(erased))?;
+        let devres = Devres::new::<Error>(self.dev.as_ref(), Ok(erased))?;
         Ok(Anchored {
             // SAFETY: `into_raw` never returns null.
             value: unsafe { NonNull::new_unchecked(value) },

@@ -3,10 +3,7 @@
 //! PCI drivers with error recovery, resets and shutdown.
 
 use super::Binding;
-use crate::{
-    bindings,
-    raw, //
-};
+use crate::bindings;
 use core::marker::PhantomData;
 use kernel::{
     device::{

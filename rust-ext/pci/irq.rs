@@ -89,7 +89,9 @@ impl<'bound> Vectors<'bound> {
         // SAFETY: The device is valid and has this vector.
         let irq = unsafe { bindings::pci_irq_vector(raw::pci_dev(self.binding.device()), index) };
         let irq = u32::try_from(irq)?;
-        let irq = self.binding.anchor(Irq::new(irq, name, self.clone(), handler))?;
+        let irq: Anchored<'bound, Irq<'bound, H>> = self
+            .binding
+            .anchor::<_, Error>(Irq::new(irq, name, self.clone(), handler))?;
         if let Some(n) = spread {
             irq.prefer(n);
         }
@@ -144,7 +146,7 @@ impl<'bound, H: Handler> Irq<'bound, H> {
                 // until `drop` has freed the interrupt; so is the name.
                 to_result(unsafe {
                     bindings::request_irq(
-                        irq,
+                        *irq,
                         Some(handle_irq::<H>),
                         0,
                         name.as_char_ptr(),
