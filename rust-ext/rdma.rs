@@ -18,7 +18,6 @@ mod rdma {
     mod cq;
     mod device;
     mod event;
-    mod function;
     mod gate;
     mod kernel_verbs;
     mod mr;
@@ -71,11 +70,6 @@ mod rdma {
             PortEvent,
             QpEvent,
             QpHandle, //
-        },
-        function::{
-            Function,
-            PciAdapter,
-            PciDriver, //
         },
         mr::{
             Mr,
