@@ -51,6 +51,13 @@ impl Completion {
         unsafe { bindings::complete_all(self.inner.get()) };
     }
 
+    /// Consumes one [`complete`](Self::complete); false if there is none. Callable from any context.
+    #[inline]
+    pub fn try_wait(&self) -> bool {
+        // SAFETY: By the type the completion is initialised.
+        unsafe { bindings::try_wait_for_completion(self.inner.get()) }
+    }
+
     /// Waits for one [`complete`](Self::complete) and consumes it, or for
     /// [`complete_all`](Self::complete_all). May sleep, and does so uninterruptibly.
     ///
