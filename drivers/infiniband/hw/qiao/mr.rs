@@ -90,12 +90,7 @@ pub(crate) fn rights(wanted: Access) -> Result<u32> {
 }
 
 impl Mr {
-    fn reg_user(
-        cx: &Cx<'_, Qiao>,
-        pdn: u32,
-        attr: &UserMrAttr,
-        udata: &mut Udata,
-    ) -> Result<Self> {
+    fn reg_user(cx: &Cx<'_, Qiao>, pdn: u32, attr: &UserMrAttr, udata: &mut Udata) -> Result<Self> {
         let hca = cx.data().hca();
         let caps = hca.caps();
         let rights = rights(attr.access)?;

@@ -55,7 +55,7 @@ pub(crate) fn destroy<T: Object>(hca: &Hca<'_>, object: &T) -> Destroyed {
     object.unpublish();
     let done = hca.cmd().exec(&object.destroy_command()).is_ok();
     // A device that is given up is fenced before anybody learns of it: it does no DMA.
-    if done || hca.is_fenced() {
+    if done || !hca.is_alive() {
         Destroyed::Released
     } else {
         Destroyed::Abandoned
