@@ -189,8 +189,11 @@ impl<'bound> BusMaster<'bound> {
         unsafe {
             bindings::pci_clear_master(dev);
             // What it reads does not matter, nor does that a device that is gone does not answer.
-            let _ =
-                bindings::pci_read_config_word(dev, bindings::PCI_COMMAND as c_int, &mut command);
+            let _ = bindings::pci_read_config_word(
+                dev,
+                bindings::PCI_COMMAND as c_int,
+                &mut command,
+            );
         }
     }
 }

@@ -262,9 +262,7 @@ impl<'bound> CommandQueue<'bound> {
 
     fn deliver(&self, completion: &Completion) {
         let id = completion.id.get();
-        let delivered = self
-            .slot(id)
-            .is_some_and(|slot| slot.deliver(id, completion));
+        let delivered = self.slot(id).is_some_and(|slot| slot.deliver(id, completion));
         if !delivered {
             self.part.note(Oddity::UnknownCommand);
         }

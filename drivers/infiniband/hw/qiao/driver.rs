@@ -60,6 +60,8 @@ use rdma::{
         Recovery,
         Vectors, //
     },
+    DeviceInfo,
+    Guid,
     Registration,
     UnregisteredDevice, //
 };
@@ -262,8 +264,16 @@ impl<'bound> Live<'bound> {
     }
 
     fn register(&mut self, binding: Binding<'bound>, device: UnregisteredDevice<Qiao>) -> Result {
-        let data = Data::new(self.hca.clone())?;
-        self._registration = Some(binding.register(device, data.info(), data)?);
+        let caps = self.hca.caps();
+        let info = DeviceInfo {
+            node_guid: Guid(caps.node_guid.get()),
+            ports: caps.num_ports,
+            comp_vectors: self.hca.comp_vectors(),
+        };
+        let data = Data {
+            hca: self.hca.clone(),
+        };
+        self._registration = Some(binding.register(device, info, data)?);
         Ok(())
     }
 }
@@ -343,10 +353,7 @@ fn reset(binding: Binding<'_>, hal: &dyn Hal, control: &Control<'_>) -> Result {
 
 fn read_caps(binding: Binding<'_>, hal: &dyn Hal, control: &Control<'_>) -> Result<Caps> {
     let caps = hal.caps(control).inspect_err(|_| {
-        dev_err!(
-            binding.device(),
-            "capability block is not where it can be\n"
-        );
+        dev_err!(binding.device(), "capability block is not where it can be\n");
     })?;
     Caps::new(caps).map_err(|nonsense| {
         dev_err!(
@@ -361,7 +368,10 @@ fn read_caps(binding: Binding<'_>, hal: &dyn Hal, control: &Control<'_>) -> Resu
 
 /// Allocates the vector of commands and events, and one for completions for each CPU, as far as
 /// the device has them and event queues for them.
-fn allocate_vectors<'bound>(binding: Binding<'bound>, caps: &Caps) -> Result<Arc<Vectors<'bound>>> {
+fn allocate_vectors<'bound>(
+    binding: Binding<'bound>,
+    caps: &Caps,
+) -> Result<Arc<Vectors<'bound>>> {
     let first: u32 = eq::FIRST_COMPLETION.into();
     let cpus = kernel::cpu::nr_cpu_ids();
     let max = (first + cpus)

@@ -246,9 +246,7 @@ impl<'bound> AsyncHandler<'bound> {
             self.hca.note(Oddity::UnknownPort);
             return;
         }
-        self.hca
-            .events()
-            .dispatch(DeviceEvent::Port(eqe.port.into(), event));
+        self.hca.events().dispatch(DeviceEvent::Port(eqe.port.into(), event));
     }
 }
 

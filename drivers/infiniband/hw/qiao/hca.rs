@@ -160,9 +160,7 @@ impl<'bound> Hca<'bound> {
     /// Writes to a doorbell slot. What was written to memory before is visible to the device then.
     /// Callable from any context.
     pub(crate) fn ring_doorbell(&self, slot: u32, value: u64) {
-        let written = self
-            .doorbell_bar
-            .try_write64(value, slot as usize * SLOT_SIZE);
+        let written = self.doorbell_bar.try_write64(value, slot as usize * SLOT_SIZE);
         // `Doorbells` has the size of the BAR.
         debug_assert!(written.is_ok());
     }

@@ -45,11 +45,7 @@ impl Place {
     #[must_use]
     pub(super) fn finish(&mut self) -> bool {
         let completed = *self == Self::Completed;
-        *self = if completed {
-            Self::Free
-        } else {
-            Self::Abandoned
-        };
+        *self = if completed { Self::Free } else { Self::Abandoned };
         completed
     }
 }
