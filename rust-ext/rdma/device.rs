@@ -313,7 +313,7 @@ impl<'a, T: Driver> Registration<'a, T> {
         // SAFETY: The device is not registered, so nobody else uses it.
         unsafe {
             *dev.device().data.get() = NonNull::from(Pin::get_ref(data.as_ref())).cast();
-            (*(*raw).__bindgen_anon_1.dev.as_mut()).parent = parent;
+            (*raw).__bindgen_anon_1.dev.as_mut().parent = parent;
             // CAST: Small constants.
             (*raw).node_type = bindings::RDMA_NODE_IB_CA as u8;
             (*raw).node_guid = info.node_guid.0.to_be();
@@ -326,9 +326,8 @@ impl<'a, T: Driver> Registration<'a, T> {
 
         // SAFETY: The device is complete and not registered, and `parent` is bound for `'a`, in
         // which it is unregistered by the safety requirements.
-        let ret =
-            to_result(unsafe { bindings::ib_register_device(raw, T::NAME.as_char_ptr(), parent) });
-        if let Err(e) = ret {
+        let ret = unsafe { bindings::ib_register_device(raw, T::NAME.as_char_ptr(), parent) };
+        if let Err(e) = to_result(ret) {
             // SAFETY: Opened above, and not revoked before.
             unsafe { dev.device().lifeline.revoke() };
             return Err(e);
