@@ -5,7 +5,7 @@
 use crate::{
     ah::Ah,
     cq::Cq,
-    driver::Hca,
+    hca::Hca,
     mr::{
         KeyVariants,
         Mr, //
@@ -23,7 +23,6 @@ use qiao_hw::caps::feature;
 use rdma::{
     AtomicCap,
     Cx,
-    Destroyed,
     DeviceAttr,
     DeviceInfo,
     Gid,
@@ -77,18 +76,6 @@ impl<'a> Data<'a> {
 /// Returns `2^log`, or the largest number below that of the type.
 fn pow2(log: u8) -> u32 {
     1u32.checked_shl(u32::from(log)).unwrap_or(u32::MAX)
-}
-
-/// Returns what to do with what a command for the destruction of something has left.
-///
-/// A device that is gone, or was reset, does no DMA; one that answered something else than success,
-/// or nothing at all, may go on.
-pub(crate) fn destroyed(result: Result<impl Sized>) -> Destroyed {
-    match result {
-        Ok(_) => Destroyed::Released,
-        Err(e) if e == ENODEV => Destroyed::Released,
-        Err(_) => Destroyed::Abandoned,
-    }
 }
 
 impl rdma::Driver for Qiao {

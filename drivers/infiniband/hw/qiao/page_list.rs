@@ -8,6 +8,7 @@ use kernel::{
         Bound, //
     },
     dma::{
+        Coherent,
         CoherentBox,
         DmaAddress, //
     },
@@ -22,7 +23,7 @@ use qiao_hw::pages::{
 const ENTRIES: usize = limit::TABLE_ENTRIES as usize;
 
 /// One table: addresses, little-endian.
-type Table = CoherentBox<[u64; ENTRIES]>;
+type Table = [u64; ENTRIES];
 
 /// A page list with its tables.
 ///
@@ -30,7 +31,7 @@ type Table = CoherentBox<[u64; ENTRIES]>;
 /// until the command has completed.
 pub(crate) struct PageTables {
     list: PageList,
-    _tables: KVVec<Table>,
+    _tables: KVVec<Coherent<Table>>,
 }
 
 impl PageTables {
@@ -39,10 +40,7 @@ impl PageTables {
     /// # Errors
     ///
     /// `EINVAL` if the buffer has more blocks than a list can name, `ENOMEM`.
-    pub(crate) fn new(
-        dev: &device::Device<Bound>,
-        blocks: &rdma::Blocks<'_>,
-    ) -> Result<Self> {
+    pub(crate) fn new(dev: &device::Device<Bound>, blocks: &rdma::Blocks<'_>) -> Result<Self> {
         let count = u32::try_from(blocks.count())?;
         let levels = levels_for(u64::from(count)).ok_or(EINVAL)?;
         let mut tables = KVVec::new();
@@ -74,7 +72,7 @@ impl PageTables {
 /// address this returns.
 fn write_tables(
     dev: &device::Device<Bound>,
-    tables: &mut KVVec<Table>,
+    tables: &mut KVVec<Coherent<Table>>,
     pages: impl Iterator<Item = DmaAddress>,
 ) -> Result<DmaAddress> {
     let mut level = 0;
@@ -96,12 +94,12 @@ fn write_tables(
 /// Appends one level of tables; all but the last are full, as the interface demands.
 fn append_level(
     dev: &device::Device<Bound>,
-    tables: &mut KVVec<Table>,
+    tables: &mut KVVec<Coherent<Table>>,
     mut addresses: impl Iterator<Item = DmaAddress>,
 ) -> Result {
     let mut next = addresses.next();
     while next.is_some() {
-        let mut table = Table::zeroed(dev, GFP_KERNEL)?;
+        let mut table = CoherentBox::<Table>::zeroed(dev, GFP_KERNEL)?;
         for entry in table.iter_mut() {
             let Some(addr) = next else {
                 break;
@@ -109,7 +107,7 @@ fn append_level(
             *entry = addr.to_le();
             next = addresses.next();
         }
-        tables.push(table, GFP_KERNEL)?;
+        tables.push(table.into(), GFP_KERNEL)?;
     }
     Ok(())
 }

@@ -2,9 +2,12 @@
 
 //! Protection domains.
 
-use crate::device::{
-    destroyed,
-    Qiao, //
+use crate::{
+    device::Qiao,
+    object::{
+        self,
+        Object, //
+    }, //
 };
 use core::convert::Infallible;
 use kernel::prelude::*;
@@ -33,36 +36,31 @@ impl Pd {
 
     fn new(cx: &Cx<'_, Qiao>, udata: Option<&mut Udata>) -> Result<Self> {
         let hca = cx.data().hca();
-        let id = hca.pds().reserve()?;
+        let pd = Self {
+            id: hca.pds().reserve()?,
+        };
         let mut cmd = AllocPd::zeroed();
-        cmd.pdn.set(id.get());
-        let (_, id) = hca.cmd().exec_with(&cmd, id)?;
-        let pd = Self { id };
-        let Some(udata) = udata else {
-            return Ok(pd);
-        };
-        let resp = qiao_alloc_pd_resp {
-            pdn: pd.pdn(),
-            reserved: 0,
-        };
-        let responded = udata.no_request().and_then(|()| udata.respond(&resp));
-        if let Err(e) = responded {
-            pd.undo(cx);
-            return Err(e);
-        }
-        Ok(pd)
+        cmd.pdn.set(pd.pdn());
+        object::create(hca, &cmd, pd, (), |pd| {
+            let Some(udata) = udata else {
+                return Ok(());
+            };
+            udata.no_request()?;
+            udata.respond(&qiao_alloc_pd_resp {
+                pdn: pd.pdn(),
+                reserved: 0,
+            })
+        })
     }
+}
 
-    fn dealloc_hw(&self, cx: &Cx<'_, Qiao>) -> Destroyed {
+impl Object for Pd {
+    type Destroy = DeallocPd;
+
+    fn destroy_command(&self) -> DeallocPd {
         let mut cmd = DeallocPd::zeroed();
         cmd.pdn.set(self.pdn());
-        destroyed(cx.data().hca().cmd().exec(&cmd))
-    }
-
-    fn undo(self, cx: &Cx<'_, Qiao>) {
-        if self.dealloc_hw(cx) == Destroyed::Abandoned {
-            core::mem::forget(self);
-        }
+        cmd
     }
 }
 
@@ -74,6 +72,6 @@ impl rdma::PdOps for Pd {
     }
 
     fn dealloc(pd: &rdma::Pd<Qiao>, cx: &Cx<'_, Qiao>) -> Destroyed {
-        pd.dealloc_hw(cx)
+        object::destroy::<Self>(cx.data().hca(), pd)
     }
 }

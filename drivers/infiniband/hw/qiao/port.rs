@@ -2,7 +2,7 @@
 
 //! Ports.
 
-use crate::driver::Hca;
+use crate::hca::Hca;
 use kernel::prelude::*;
 use qiao_hw::{
     cmd::{

@@ -4,8 +4,10 @@
 
 #![deny(unsafe_code)]
 
+mod ah;
 mod caps;
 mod cmdq;
+mod cq;
 mod device;
 mod doorbell;
 mod driver;
@@ -13,7 +15,14 @@ mod eq;
 mod fatal;
 mod hal;
 mod hca;
+mod mr;
+mod object;
+mod page_list;
+mod pd;
+mod port;
+mod qp;
 mod table;
+mod ucontext;
 
 kernel::module_driver! {
     <T>, rdma::pci::Adapter<T>, {
