@@ -105,6 +105,9 @@ unsafe impl<T: Send> Send for Anchored<'_, T> {}
 // SAFETY: Gives out `&T`, and nothing else of `T`.
 unsafe impl<T: Sync> Sync for Anchored<'_, T> {}
 
+// Moving an `Anchored` does not move the value.
+impl<T> Unpin for Anchored<'_, T> {}
+
 impl<T> Deref for Anchored<'_, T> {
     type Target = T;
 

@@ -172,13 +172,13 @@ impl<'bound> CommandQueue<'bound> {
     }
 
     /// Starts the queue; its interrupt must have its handler.
-    pub(crate) fn start(&self) {
+    pub(crate) fn start(&self) -> Result {
         self.part.enable(&CommandRings {
             commands: self.commands.dma_address(),
             completions: self.completions.dma_address(),
             log_entries: self.size.log(),
             vector: VECTOR,
-        });
+        })
     }
 
     /// Executes a command. May sleep, and does so uninterruptibly: the device has the command.

@@ -188,10 +188,10 @@ impl SlotSet<()> {
                 number: KERNEL_PAGE,
             };
             Self::add(&mut pages, number, |_| Ok(()))?;
-            Ok::<_, Error>(pin_init!(Self {
+            Ok(try_pin_init!(Self {
                 pool,
                 pages <- new_mutex!(pages),
-            }))
+            }? Error))
         })
     }
 }

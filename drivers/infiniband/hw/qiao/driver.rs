@@ -60,8 +60,6 @@ use rdma::{
         Recovery,
         Vectors, //
     },
-    DeviceInfo,
-    Guid,
     Registration,
     UnregisteredDevice, //
 };
@@ -122,10 +120,10 @@ impl Driver for QiaoDriver {
     ) -> impl PinInit<Self::Data<'bound>, Error> + 'bound {
         pin_init::pin_init_scope(move || {
             let live = Live::start(dev, binding)?;
-            Ok::<_, Error>(pin_init!(Function {
+            Ok(try_pin_init!(Function {
                 binding,
                 live <- new_mutex!(Some(live)),
-            }))
+            }? Error))
         })
     }
 
@@ -185,8 +183,8 @@ struct Live<'bound> {
     // the device must have left.
     _registration: Option<Anchored<'bound, Registration<'bound, Qiao>>>,
     _quiet: Quiet<'bound>,
-    _completions: KVec<Anchored<'bound, Irq<'bound, CompletionHandler<'bound>>>>,
-    _events: Anchored<'bound, Irq<'bound, AsyncHandler<'bound>>>,
+    completions: KVec<Anchored<'bound, Irq<'bound, CompletionHandler<'bound>>>>,
+    events: Anchored<'bound, Irq<'bound, AsyncHandler<'bound>>>,
     hca: Arc<Hca<'bound>>,
 }
 
@@ -243,36 +241,29 @@ impl<'bound> Live<'bound> {
         let mut live = Self {
             _registration: None,
             _quiet: Quiet(hca.clone()),
-            _completions: KVec::new(),
-            _events: events,
+            completions: KVec::new(),
+            events,
             hca: hca.clone(),
         };
-        hca.cmd().start();
-        live._events.handler().start()?;
+        hca.cmd().start()?;
+        live.events.handler().start()?;
         for n in 0..hca.comp_vectors() {
             let number = n + eq::FIRST_COMPLETION;
-            let irq = vectors.request(
+            let irq: Anchored<'_, Irq<'_, CompletionHandler<'_>>> = vectors.request(
                 number.into(),
                 irq_name(&hca, "comp", Some(n))?,
                 Some(n.into()),
                 CompletionHandler::new(hca.clone(), number),
             )?;
             irq.handler().start()?;
-            live._completions.push(irq, GFP_KERNEL)?;
+            live.completions.push(irq, GFP_KERNEL)?;
         }
         Ok(live)
     }
 
     fn register(&mut self, binding: Binding<'bound>, device: UnregisteredDevice<Qiao>) -> Result {
-        let caps = self.hca.caps();
-        let info = DeviceInfo {
-            node_guid: Guid(caps.node_guid.get()),
-            ports: caps.num_ports,
-            comp_vectors: self.hca.comp_vectors(),
-        };
-        let data = Data {
-            hca: self.hca.clone(),
-        };
+        let data = Data::new(self.hca.clone())?;
+        let info = data.info();
         self._registration = Some(binding.register(device, info, data)?);
         Ok(())
     }

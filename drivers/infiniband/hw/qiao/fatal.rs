@@ -13,8 +13,8 @@ use crate::hal::{
     Hal,
     State, //
 };
-use core::fmt;
 use kernel::{
+    fmt,
     prelude::*,
     sync::atomic::{
         Acquire,
@@ -191,8 +191,8 @@ impl<'bound> Part<'bound> {
         }
     }
 
-    pub(crate) fn enable(&self, rings: &CommandRings) {
-        self.hal.enable(&self.control, rings);
+    pub(crate) fn enable(&self, rings: &CommandRings) -> Result {
+        self.hal.enable(&self.control, rings)
     }
 
     pub(crate) fn ring_commands(&self, producer: u32) {

@@ -63,7 +63,11 @@ pub(crate) trait Hal: Sync {
     fn caps(&self, control: &Control<'_>) -> Result<Caps>;
 
     /// Starts the command queue.
-    fn enable(&self, control: &Control<'_>, rings: &CommandRings);
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if a register is not in the register space.
+    fn enable(&self, control: &Control<'_>, rings: &CommandRings) -> Result;
 
     /// Tells how far the command ring is filled. What was written to the ring before is visible to
     /// the device then.

@@ -9,7 +9,7 @@
 /// The id of a command is its index in the ring, which runs freely: an id comes back after 2^32
 /// commands. One that was given up never does, since its entry is not used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(crate) enum Place {
     /// Nothing; the next command may be written there.
     Free,
     /// A command that the device has not completed.
@@ -23,7 +23,7 @@ pub(super) enum Place {
 impl Place {
     /// Puts the command `id` here; false if there is one.
     #[must_use]
-    pub(super) fn start(&mut self, id: u32) -> bool {
+    pub(crate) fn start(&mut self, id: u32) -> bool {
         let free = *self == Self::Free;
         if free {
             *self = Self::Outstanding(id);
@@ -33,7 +33,7 @@ impl Place {
 
     /// The device says that it has completed `id`; false if that is not outstanding.
     #[must_use]
-    pub(super) fn complete(&mut self, id: u32) -> bool {
+    pub(crate) fn complete(&mut self, id: u32) -> bool {
         let expected = *self == Self::Outstanding(id);
         if expected {
             *self = Self::Completed;
@@ -43,7 +43,7 @@ impl Place {
 
     /// Takes the command away, to fetch its results; false if it has none, and is given up.
     #[must_use]
-    pub(super) fn finish(&mut self) -> bool {
+    pub(crate) fn finish(&mut self) -> bool {
         let completed = *self == Self::Completed;
         *self = if completed { Self::Free } else { Self::Abandoned };
         completed
@@ -59,7 +59,7 @@ mod tests {
         let mut place = Place::Free;
         for id in [7, 7 + 64, u32::MAX] {
             assert!(place.start(id));
-            assert!(!place.start(id + 1 - 1));
+            assert!(!place.start(id));
             assert!(place.complete(id));
             assert!(place.finish());
             assert_eq!(place, Place::Free);

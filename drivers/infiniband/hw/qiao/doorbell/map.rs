@@ -8,7 +8,7 @@
 const FIRSTS: u64 = 0x5555_5555_5555_5555;
 
 /// Takes a slot, of a pair that is broken already if there is one.
-pub(super) fn take_one(words: &mut [u64]) -> Option<u32> {
+pub(crate) fn take_one(words: &mut [u64]) -> Option<u32> {
     let broken = |word: u64| (word ^ word >> 1) & FIRSTS;
     let place = words.iter().position(|&w| broken(w) != 0);
     let place = place.or_else(|| words.iter().position(|&w| w != u64::MAX))?;
@@ -23,7 +23,7 @@ pub(super) fn take_one(words: &mut [u64]) -> Option<u32> {
 }
 
 /// Takes two slots in a row, and returns the first.
-pub(super) fn take_pair(words: &mut [u64]) -> Option<u32> {
+pub(crate) fn take_pair(words: &mut [u64]) -> Option<u32> {
     let whole = |word: u64| !(word | word >> 1) & FIRSTS;
     let place = words.iter().position(|&w| whole(w) != 0)?;
     let word = words.get_mut(place)?;
@@ -33,7 +33,7 @@ pub(super) fn take_pair(words: &mut [u64]) -> Option<u32> {
 }
 
 /// Takes the first bit that is clear, below `limit`.
-pub(super) fn take_first(words: &mut [u64], limit: u32) -> Option<u32> {
+pub(crate) fn take_first(words: &mut [u64], limit: u32) -> Option<u32> {
     let place = words.iter().position(|&w| w != u64::MAX)?;
     let word = words.get_mut(place)?;
     let bit = (!*word).trailing_zeros();
@@ -46,7 +46,7 @@ pub(super) fn take_first(words: &mut [u64], limit: u32) -> Option<u32> {
 }
 
 /// Gives back what was taken.
-pub(super) fn give(words: &mut [u64], number: u32) {
+pub(crate) fn give(words: &mut [u64], number: u32) {
     if let Some(word) = words.get_mut((number / u64::BITS) as usize) {
         *word &= !(1 << (number % u64::BITS));
     }

@@ -63,12 +63,13 @@ impl Hal for V0 {
         Ok(caps)
     }
 
-    fn enable(&self, control: &Control<'_>, rings: &CommandRings) {
-        control.write64(rings.commands, reg::CMDQ_BASE);
-        control.write64(rings.completions, reg::CMDQ_COMPLETION_BASE);
+    fn enable(&self, control: &Control<'_>, rings: &CommandRings) -> Result {
+        control.try_write64(rings.commands, reg::CMDQ_BASE)?;
+        control.try_write64(rings.completions, reg::CMDQ_COMPLETION_BASE)?;
         let config = bar::cmdq_config(rings.log_entries, rings.vector);
         control.write32(config, reg::CMDQ_CONFIG);
         control.write32(control::ENABLE, reg::CONTROL);
+        Ok(())
     }
 
     fn ring_commands(&self, control: &Control<'_>, producer: u32) {
