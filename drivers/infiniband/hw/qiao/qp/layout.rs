@@ -69,6 +69,7 @@ impl Layout {
         })
     }
 
+    /// Returns the bytes of the receive ring, in whole blocks.
     fn rq_bytes(cap: &QpCap, req: &qiao_create_qp_req) -> Result<usize> {
         let requests = power(req.log_rq_wqes)?;
         let stride = power(req.log_rq_stride)?;
@@ -79,14 +80,14 @@ impl Layout {
         if usize::try_from(cap.max_recv_wr)? > requests || needed > stride {
             return Err(EINVAL);
         }
-        let bytes = requests.checked_mul(stride).ok_or(EINVAL)?;
-        // The send ring starts behind.
-        if bytes % wqe::BLOCK_SIZE != 0 {
-            return Err(EINVAL);
-        }
-        Ok(bytes)
+        // The send ring starts behind, at a whole block.
+        requests
+            .checked_mul(stride)
+            .and_then(|n| n.checked_next_multiple_of(wqe::BLOCK_SIZE))
+            .ok_or(EINVAL)
     }
 
+    /// Returns the bytes of the send ring.
     fn sq_bytes(cap: &QpCap, req: &qiao_create_qp_req, max_sq_wqe: usize) -> Result<usize> {
         let blocks = power(req.log_sq_blocks)?;
         if usize::try_from(cap.max_send_wr)? > blocks || wqe::blocks(max_sq_wqe) > blocks {
@@ -110,8 +111,8 @@ fn power(log: u8) -> Result<usize> {
     1usize.checked_shl(u32::from(log)).ok_or(EINVAL)
 }
 
-/// Returns the bytes of the largest send request, be it by its data segments, its inline data, or
-/// as an atomic operation.
+/// Returns the bytes of the largest send request, be it by its data segments or its inline data,
+/// behind the longest head that the transport has.
 ///
 /// # Errors
 ///
@@ -119,19 +120,17 @@ fn power(log: u8) -> Result<usize> {
 fn max_send_request(ty: QpType, cap: &QpCap) -> Result<usize> {
     let sges = usize::try_from(cap.max_send_sge)?;
     let inline = usize::try_from(cap.max_inline_data)?;
-    let datagram = ty == QpType::Ud;
-    let opcode = if datagram {
-        SendOpcode::Send
-    } else {
-        SendOpcode::RdmaWrite
+    let (with_sges, with_inline) = match ty {
+        QpType::Rc => (SendOpcode::CompareSwap, SendOpcode::RdmaWrite),
+        QpType::Uc => (SendOpcode::RdmaWrite, SendOpcode::RdmaWrite),
+        QpType::Ud => (SendOpcode::Send, SendOpcode::Send),
     };
-    let mut bytes = wqe::sge_size(opcode, datagram, sges);
-    if inline > 0 {
-        bytes = bytes.max(wqe::inline_size(opcode, datagram, inline));
-    }
-    if ty == QpType::Rc && sges > 0 {
-        bytes = bytes.max(wqe::sge_size(SendOpcode::CompareSwap, datagram, 1));
-    }
+    let datagram = ty == QpType::Ud;
+    let bytes = wqe::sge_size(with_sges, datagram, sges).max(wqe::inline_size(
+        with_inline,
+        datagram,
+        inline,
+    ));
     if bytes > wqe::SIZE_UNIT * usize::from(u8::MAX) {
         return Err(EINVAL);
     }
