@@ -78,7 +78,7 @@ mod rdma {
             UserMrAttr, //
         },
         object::{
-            Destroyed,
+            Lent,
             Obj,
             RawObject, //
         },

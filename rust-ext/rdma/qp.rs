@@ -7,7 +7,6 @@ use super::{
     udata::no_io,
     Cq,
     Cx,
-    Destroyed,
     Driver,
     Obj,
     Pd,
@@ -55,11 +54,12 @@ pub trait QpOps: Sized + Send + Sync + 'static {
     /// Returns the attributes.
     fn query(qp: &Qp<Self::Driver>, cx: &Cx<'_, Self::Driver>) -> Result<QpQuery>;
 
-    /// Destroys the queue pair.
+    /// Destroys the queue pair; then it is dropped.
     ///
     /// The driver takes the handle out of its table first. When this has returned, the device
-    /// neither reads the queues nor writes completions of them, or it is [`Destroyed::Abandoned`].
-    fn destroy(qp: &Qp<Self::Driver>, cx: &Cx<'_, Self::Driver>) -> Destroyed;
+    /// neither reads the queues nor writes completions of them, or their memory is
+    /// [abandoned](super::Lent::abandon).
+    fn destroy(qp: &Qp<Self::Driver>, cx: &Cx<'_, Self::Driver>);
 }
 
 impl<Q: QpOps> Obj<bindings::ib_qp, Q> {
@@ -284,13 +284,11 @@ impl<T: Driver> Shims<T> {
             // SAFETY: The core destroys what `create_qp` made, until this returns 0.
             let qp = unsafe { Qp::<T>::from_raw(raw) };
             // SAFETY: A device operation is running.
-            let fate = unsafe { Self::with_cx(device, |cx| T::Qp::destroy(qp, cx)) };
+            unsafe { Self::with_cx(device, |cx| T::Qp::destroy(qp, cx)) };
             // SAFETY: Opened by `create_qp`; this operation succeeds now, so it is not repeated.
             unsafe { qp.handle().revoke() };
-            if fate == Destroyed::Released {
-                // SAFETY: This is the last operation on the object.
-                unsafe { Qp::<T>::drop_in_place(raw) };
-            }
+            // SAFETY: This is the last operation on the object.
+            unsafe { Qp::<T>::drop_in_place(raw) };
             Ok(0)
         })
     }

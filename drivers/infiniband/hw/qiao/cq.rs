@@ -32,7 +32,7 @@ use rdma::{
     CqHandle,
     CqInitAttr,
     Cx,
-    Destroyed,
+    Lent,
     Ucontext,
     Udata,
     Umem, //
@@ -41,7 +41,11 @@ use rdma::{
 /// A completion queue of user space.
 pub(crate) struct Cq {
     size: RingSize,
-    // The device has these until the queue is destroyed.
+    queue: Lent<Queue>,
+}
+
+/// What the device has for a completion queue.
+struct Queue {
     id: Id<CqHandle>,
     slot: UserSlot,
     _umem: Umem,
@@ -61,7 +65,7 @@ pub(crate) fn check_buffer(addr: u64) -> Result {
 impl Cq {
     /// Returns the number of the queue.
     pub(crate) fn cqn(&self) -> u32 {
-        self.id.get()
+        self.queue.id.get()
     }
 
     /// Checks the request of the library, all of which is user input.
@@ -118,30 +122,30 @@ impl Cq {
         cmd.slot.set(slot.number());
         cmd.log_entries = size.log();
         cmd.buffer = tables.list();
-        let cq = Self {
-            size,
+        let queue = Queue {
             id,
             slot,
             _umem: umem,
         };
-        object::create(hca, &cmd, cq, tables, |cq| {
-            cq.id.publish(handle.clone())?;
+        let queue = object::create(hca, &cmd, queue, tables, |queue| {
+            queue.id.publish(handle.clone())?;
             udata.respond(&qiao_create_cq_resp {
                 comp_mask: 0,
-                db_mmap_offset: *cq.slot.attachment(),
-                db_offset: cq.slot.offset(),
-                cqn: cq.cqn(),
+                db_mmap_offset: *queue.slot.attachment(),
+                db_offset: queue.slot.offset(),
+                cqn: queue.id.get(),
             })
-        })
+        })?;
+        Ok(Self { size, queue })
     }
 }
 
-impl Object for Cq {
+impl Object for Queue {
     type Destroy = DestroyCq;
 
     fn destroy_command(&self) -> DestroyCq {
         let mut cmd = DestroyCq::zeroed();
-        cmd.cqn.set(self.cqn());
+        cmd.cqn.set(self.id.get());
         cmd
     }
 
@@ -167,7 +171,7 @@ impl rdma::CqOps for Cq {
         self.size.entries()
     }
 
-    fn destroy(cq: &rdma::Cq<Qiao>, cx: &Cx<'_, Qiao>) -> Destroyed {
-        object::destroy::<Self>(cx.data().hca(), cq)
+    fn destroy(cq: &rdma::Cq<Qiao>, cx: &Cx<'_, Qiao>) {
+        object::destroy(cx.data().hca(), &cq.queue);
     }
 }

@@ -29,7 +29,7 @@ use rdma::{
     sync::Id,
     Access,
     Cx,
-    Destroyed,
+    Lent,
     MrKeys,
     Udata,
     Umem,
@@ -37,9 +37,11 @@ use rdma::{
 };
 
 /// A registered piece of user memory.
-pub(crate) struct Mr {
+pub(crate) struct Mr(Lent<Region>);
+
+/// What the device has for a memory region.
+struct Region {
     key: u32,
-    // The device has these until the key is destroyed.
     _index: Id<Infallible>,
     _umem: Umem,
 }
@@ -116,16 +118,16 @@ impl Mr {
         cmd.start.set(attr.iova);
         cmd.length.set(attr.length);
         cmd.pages = tables.list();
-        let mr = Self {
+        let region = Region {
             key,
             _index: index,
             _umem: umem,
         };
-        object::create(hca, &cmd, mr, tables, |_| udata.no_io())
+        object::create(hca, &cmd, region, tables, |_| udata.no_io()).map(Self)
     }
 }
 
-impl Object for Mr {
+impl Object for Region {
     type Destroy = DestroyMkey;
 
     fn destroy_command(&self) -> DestroyMkey {
@@ -149,12 +151,12 @@ impl rdma::MrOps for Mr {
 
     fn keys(&self) -> MrKeys {
         MrKeys {
-            lkey: self.key,
-            rkey: self.key,
+            lkey: self.0.key,
+            rkey: self.0.key,
         }
     }
 
-    fn dereg(mr: &rdma::Mr<Qiao>, cx: &Cx<'_, Qiao>) -> Destroyed {
-        object::destroy::<Self>(cx.data().hca(), mr)
+    fn dereg(mr: &rdma::Mr<Qiao>, cx: &Cx<'_, Qiao>) {
+        object::destroy(cx.data().hca(), &mr.0);
     }
 }

@@ -9,7 +9,7 @@
 use crate::hca::Hca;
 use kernel::prelude::*;
 use qiao_hw::cmd::Command;
-use rdma::Destroyed;
+use rdma::Lent;
 
 /// What the driver holds for an object of the device.
 pub(crate) trait Object {
@@ -25,7 +25,7 @@ pub(crate) trait Object {
 
 /// Creates an object at the device by `command`, then calls `finish`.
 ///
-/// `object` is what the device gets until the object is destroyed, `lent` what it gets until the
+/// `object` is what the device gets until the object is destroyed, `tables` what it gets until the
 /// command is done.
 ///
 /// # Errors
@@ -36,28 +36,22 @@ pub(crate) fn create<T: Object, C: Command>(
     hca: &Hca<'_>,
     command: &C,
     object: T,
-    lent: impl Sized,
+    tables: impl Sized,
     finish: impl FnOnce(&T) -> Result,
-) -> Result<T> {
+) -> Result<Lent<T>> {
     hca.cmd().exec(command)?;
-    drop(lent);
-    if let Err(e) = finish(&object) {
-        if destroy(hca, &object) == Destroyed::Abandoned {
-            core::mem::forget(object);
-        }
-        return Err(e);
-    }
+    drop(tables);
+    let object = Lent::new(object);
+    finish(&object).inspect_err(|_| destroy(hca, &object))?;
     Ok(object)
 }
 
 /// Destroys `object` at the device, which then raises no event for it.
-pub(crate) fn destroy<T: Object>(hca: &Hca<'_>, object: &T) -> Destroyed {
+pub(crate) fn destroy<T: Object>(hca: &Hca<'_>, object: &Lent<T>) {
     object.unpublish();
     let done = hca.cmd().exec(&object.destroy_command()).is_ok();
     // A device that is given up is fenced before anybody learns of it: it does no DMA.
-    if done || !hca.is_alive() {
-        Destroyed::Released
-    } else {
-        Destroyed::Abandoned
+    if !done && hca.is_alive() {
+        object.abandon();
     }
 }

@@ -19,47 +19,47 @@ use qiao_hw::cmd::{
 use rdma::{
     sync::Id,
     Cx,
-    Destroyed,
+    Lent,
     Udata, //
 };
 
 /// A protection domain.
-pub(crate) struct Pd {
-    id: Id<Infallible>,
-}
+pub(crate) struct Pd(Lent<Number>);
+
+/// The number of a protection domain.
+struct Number(Id<Infallible>);
 
 impl Pd {
     /// Returns the number of the domain.
     pub(crate) fn pdn(&self) -> u32 {
-        self.id.get()
+        self.0 .0.get()
     }
 
     fn new(cx: &Cx<'_, Qiao>, udata: Option<&mut Udata>) -> Result<Self> {
         let hca = cx.data().hca();
-        let pd = Self {
-            id: hca.pds().reserve()?,
-        };
+        let number = Number(hca.pds().reserve()?);
         let mut cmd = AllocPd::zeroed();
-        cmd.pdn.set(pd.pdn());
-        object::create(hca, &cmd, pd, (), |pd| {
+        cmd.pdn.set(number.0.get());
+        let number = object::create(hca, &cmd, number, (), |number| {
             let Some(udata) = udata else {
                 return Ok(());
             };
             udata.no_request()?;
             udata.respond(&qiao_alloc_pd_resp {
-                pdn: pd.pdn(),
+                pdn: number.0.get(),
                 reserved: 0,
             })
-        })
+        })?;
+        Ok(Self(number))
     }
 }
 
-impl Object for Pd {
+impl Object for Number {
     type Destroy = DeallocPd;
 
     fn destroy_command(&self) -> DeallocPd {
         let mut cmd = DeallocPd::zeroed();
-        cmd.pdn.set(self.pdn());
+        cmd.pdn.set(self.0.get());
         cmd
     }
 }
@@ -71,7 +71,7 @@ impl rdma::PdOps for Pd {
         Self::new(cx, udata)
     }
 
-    fn dealloc(pd: &rdma::Pd<Qiao>, cx: &Cx<'_, Qiao>) -> Destroyed {
-        object::destroy::<Self>(cx.data().hca(), pd)
+    fn dealloc(pd: &rdma::Pd<Qiao>, cx: &Cx<'_, Qiao>) {
+        object::destroy(cx.data().hca(), &pd.0);
     }
 }

@@ -46,7 +46,7 @@ use qiao_hw::{
 use rdma::{
     sync::Id,
     Cx,
-    Destroyed,
+    Lent,
     QpAttr,
     QpCap,
     QpHandle,
@@ -64,7 +64,7 @@ use rdma::{
 /// A queue pair of user space.
 #[pin_data]
 pub(crate) struct Qp {
-    hw: Hw,
+    queues: Lent<Queues>,
     ty: QpType,
     cap: QpCap,
     signal_all: bool,
@@ -74,20 +74,20 @@ pub(crate) struct Qp {
     attr: Mutex<QpAttr>,
 }
 
-/// What the device has until the queue pair is destroyed.
-struct Hw {
+/// What the device has for a queue pair.
+struct Queues {
     id: Id<QpHandle>,
     slots: UserSlot,
     _umem: Umem,
 }
 
-impl Hw {
+impl Queues {
     fn qpn(&self) -> u32 {
         self.id.get()
     }
 }
 
-impl Object for Hw {
+impl Object for Queues {
     type Destroy = DestroyQp;
 
     fn destroy_command(&self) -> DestroyQp {
@@ -119,13 +119,13 @@ fn transport(hca: &Hca<'_>, ty: QpType) -> Result<qp::QpType> {
 }
 
 impl Qp {
-    fn create_hw(
+    fn create_queues(
         cx: &Cx<'_, Qiao>,
         init: &QpInitAttr<'_, Qiao>,
         handle: &QpHandle,
         ctx: &Ucontext<Qiao>,
         udata: &mut Udata,
-    ) -> Result<Hw> {
+    ) -> Result<Lent<Queues>> {
         let hca = cx.data().hca();
         let req: qiao_create_qp_req = udata.read()?;
         if req.comp_mask != 0 || req.reserved.iter().any(|&b| b != 0) {
@@ -161,18 +161,18 @@ impl Qp {
         cmd.qp_type = transport.to_wire();
         layout.fill(&mut cmd);
         cmd.buffer = tables.list();
-        let hw = Hw {
+        let queues = Queues {
             id,
             slots,
             _umem: umem,
         };
-        object::create(hca, &cmd, hw, tables, |hw| {
-            hw.id.publish(handle.clone())?;
+        object::create(hca, &cmd, queues, tables, |queues| {
+            queues.id.publish(handle.clone())?;
             udata.respond(&qiao_create_qp_resp {
                 comp_mask: 0,
-                db_mmap_offset: *hw.slots.attachment(),
-                db_offset: hw.slots.offset(),
-                qpn: hw.qpn(),
+                db_mmap_offset: *queues.slots.attachment(),
+                db_offset: queues.slots.offset(),
+                qpn: queues.qpn(),
             })
         })
     }
@@ -209,7 +209,7 @@ impl Qp {
         }
 
         let mut cmd = ModifyQp::zeroed();
-        cmd.qpn.set(self.hw.qpn());
+        cmd.qpn.set(self.queues.qpn());
         cmd.mask.set(wire_mask(mask));
         let to = &mut cmd.attr;
         to.qkey.set(from.qkey);
@@ -237,7 +237,7 @@ impl Qp {
 
     fn ask(&self, cx: &Cx<'_, Qiao>) -> Result<QpQuery> {
         let mut cmd = QueryQp::zeroed();
-        cmd.qpn.set(self.hw.qpn());
+        cmd.qpn.set(self.queues.qpn());
         let mut current = self.attr.lock();
         let reply = cx.data().hca().cmd().exec(&cmd)?;
         current.state = state_from_wire(reply.attr.state)?;
@@ -325,10 +325,10 @@ impl rdma::QpOps for Qp {
         udata: &mut Udata,
     ) -> impl PinInit<Self, Error> {
         pin_init::pin_init_scope(move || {
-            let hw = Self::create_hw(cx, init, handle, ctx, udata)?;
+            let queues = Self::create_queues(cx, init, handle, ctx, udata)?;
             // Nothing fails from here on.
             Ok(try_pin_init!(Self {
-                hw,
+                queues,
                 ty: init.ty(),
                 cap: init.cap(),
                 signal_all: init.signal_all(),
@@ -338,7 +338,7 @@ impl rdma::QpOps for Qp {
     }
 
     fn qpn(&self) -> u32 {
-        self.hw.qpn()
+        self.queues.qpn()
     }
 
     fn modify(qp: &rdma::Qp<Qiao>, cx: &Cx<'_, Qiao>, modify: &QpModify) -> Result {
@@ -349,7 +349,7 @@ impl rdma::QpOps for Qp {
         qp.ask(cx)
     }
 
-    fn destroy(qp: &rdma::Qp<Qiao>, cx: &Cx<'_, Qiao>) -> Destroyed {
-        object::destroy(cx.data().hca(), &qp.hw)
+    fn destroy(qp: &rdma::Qp<Qiao>, cx: &Cx<'_, Qiao>) {
+        object::destroy(cx.data().hca(), &qp.queues);
     }
 }
