@@ -7,6 +7,8 @@
 . "$(dirname "$0")/lib.sh"
 
 [[ ${1-} != --inside ]] && {
+	# Named by the user's own id, which is another one in there.
+	export lab_lock=/tmp/qiao-lab.$EUID.lock
 	[[ -d $(root_dir) ]] || die "no development root yet: run make root"
 	if ((EUID == 0)); then
 		exec unshare --mount --propagation private "$0" --inside "$@"
@@ -52,6 +54,8 @@ environment=(
 	"SSL_CERT_FILE=$bundle" "CARGO_HOME=$QIAO_CACHE/cargo" "CARGO_TARGET_DIR=$build/target"
 	"QIAO_CACHE=$QIAO_CACHE" "QIAO_TOP=$TOP" "QIAO_BUILD=$build" "QIAO_KERNEL=$(kernel_release)"
 	"QIAO_KO=$kernel/ko" "QIAO_KERNEL_SOURCE=$kernel/source" "QIAO_IMAGE=$(image_dir)"
+	# Of the machine and not of the cache: guests of two caches would starve each other just the same.
+	"QIAO_LAB_LOCK=${lab_lock:?}"
 )
 for name in CI JOBS RUST_LOG NO_COLOR RDMA_CORE QIAO_ACCEL http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY; do
 	[[ -n ${!name-} ]] && environment+=("$name=${!name}")

@@ -80,7 +80,9 @@ impl Agent {
         match lock(&self.ready).recv_timeout(timeout) {
             Ok(kernel) => Ok(Some(kernel)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => bail!("guest {} ended before its agent came up", self.guest),
+            Err(RecvTimeoutError::Disconnected) => {
+                bail!("guest {} ended before its agent came up", self.guest)
+            }
         }
     }
 
@@ -106,16 +108,23 @@ impl Agent {
 
     /// Waits until something in the guest listens on a TCP port.
     pub fn wait_listen(&self, port: u16, timeout: Duration) -> Result<()> {
-        self.request(&format!("(listener on port {port})"), timeout, |id| Request::WaitListen {
-            id,
-            port,
-            timeout_ms: timeout.as_millis() as u64,
+        self.request(&format!("(listener on port {port})"), timeout, |id| {
+            Request::WaitListen {
+                id,
+                port,
+                timeout_ms: timeout.as_millis() as u64,
+            }
         })?
         .wait()
         .map(drop)
     }
 
-    fn request(&self, title: &str, timeout: Duration, request: impl FnOnce(u64) -> Request) -> Result<Running<'_>> {
+    fn request(
+        &self,
+        title: &str,
+        timeout: Duration,
+        request: impl FnOnce(u64) -> Request,
+    ) -> Result<Running<'_>> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, events) = mpsc::channel();
         lock(&self.routes)
@@ -134,7 +143,11 @@ impl Agent {
     }
 }
 
-fn route_events(events: impl BufRead, ready: &Sender<String>, routes: &Mutex<Routes>) -> Result<()> {
+fn route_events(
+    events: impl BufRead,
+    ready: &Sender<String>,
+    routes: &Mutex<Routes>,
+) -> Result<()> {
     for line in events.lines() {
         // The socket is reset when QEMU ends; that is how every guest goes.
         let Ok(line) = line else { return Ok(()) };
@@ -154,7 +167,9 @@ fn route_events(events: impl BufRead, ready: &Sender<String>, routes: &Mutex<Rou
 }
 
 fn known(routes: &Mutex<Routes>, id: u64) -> bool {
-    lock(routes).as_ref().is_some_and(|routes| routes.contains_key(&id))
+    lock(routes)
+        .as_ref()
+        .is_some_and(|routes| routes.contains_key(&id))
 }
 
 fn forward(routes: &Mutex<Routes>, id: u64, event: Event) {
@@ -193,7 +208,10 @@ impl Running<'_> {
     /// Waits until the command has ended, however it does.
     pub fn wait_status(mut self) -> Result<(Status, Output)> {
         let status = loop {
-            match self.events.recv_timeout(self.deadline.saturating_duration_since(Instant::now())) {
+            match self
+                .events
+                .recv_timeout(self.deadline.saturating_duration_since(Instant::now()))
+            {
                 Ok(Event::Output { stream, text, .. }) => match stream {
                     Stream::Stdout => self.output.stdout += &text,
                     Stream::Stderr => self.output.stderr += &text,
@@ -201,15 +219,27 @@ impl Running<'_> {
                 Ok(Event::Exit { status, .. }) => break status,
                 Ok(Event::Ready { .. }) => unreachable!("has no id and so no route"),
                 Err(RecvTimeoutError::Timeout) => {
-                    bail!("{}: no answer to `{}`: the guest hangs", self.agent.guest, self.title)
+                    bail!(
+                        "{}: no answer to `{}`: the guest hangs",
+                        self.agent.guest,
+                        self.title
+                    )
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    bail!("{}: the guest ended during `{}`", self.agent.guest, self.title)
+                    bail!(
+                        "{}: the guest ended during `{}`",
+                        self.agent.guest,
+                        self.title
+                    )
                 }
             }
         };
         let Output { stdout, stderr } = &self.output;
-        writeln!(lock(&self.agent.log), "$ {}\n{stdout}{stderr}=> {status:?}\n", self.title)?;
+        writeln!(
+            lock(&self.agent.log),
+            "$ {}\n{stdout}{stderr}=> {status:?}\n",
+            self.title
+        )?;
         Ok((status, self.output))
     }
 
@@ -225,9 +255,7 @@ impl Output {
     fn tail(&self) -> String {
         const LINES: usize = 12;
         let lines: Vec<&str> = self.stdout.lines().chain(self.stderr.lines()).collect();
-        lines[lines.len().saturating_sub(LINES)..]
-            .iter()
-            .map(|line| format!("\n    {line}"))
-            .collect()
+        let last = &lines[lines.len().saturating_sub(LINES)..];
+        format!("\n    {}", last.join("\n    "))
     }
 }

@@ -26,6 +26,8 @@ pub struct Artefacts {
     pub kernel_objects: PathBuf,
     /// Source of the kernel under test.
     pub kernel_source: PathBuf,
+    /// Held by whoever runs guests on this machine.
+    pub lab_lock: PathBuf,
     image: PathBuf,
     target: PathBuf,
 }
@@ -45,6 +47,7 @@ impl Artefacts {
             kernel: variable("QIAO_KERNEL")?,
             kernel_objects: variable("QIAO_KO")?.into(),
             kernel_source: variable("QIAO_KERNEL_SOURCE")?.into(),
+            lab_lock: variable("QIAO_LAB_LOCK")?.into(),
             image: variable("QIAO_IMAGE")?.into(),
             target: variable("CARGO_TARGET_DIR")?.into(),
         })
@@ -67,7 +70,8 @@ impl Artefacts {
 
     /// Process 1 of the guests, linked statically (`make agent`).
     pub fn agent(&self) -> PathBuf {
-        self.target.join("x86_64-unknown-linux-gnu/release/qiao-agent")
+        self.target
+            .join("x86_64-unknown-linux-gnu/release/qiao-agent")
     }
 
     /// Smoke test of the tool chain (`make hello`).

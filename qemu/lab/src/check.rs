@@ -31,7 +31,11 @@ pub enum Stage {
 
 /// Runs the tests of the stages given, or of all. Ends with the line `N passed, N failed`; whether none failed.
 pub fn run(artefacts: &Artefacts, stages: &[Stage]) -> Result<bool> {
-    let stages = if stages.is_empty() { Stage::value_variants() } else { stages };
+    let stages = if stages.is_empty() {
+        Stage::value_variants()
+    } else {
+        stages
+    };
     info::print(artefacts)?;
     let mut report = Report::new();
     for stage in stages {
@@ -51,7 +55,10 @@ pub fn run(artefacts: &Artefacts, stages: &[Stage]) -> Result<bool> {
 fn run_guests(artefacts: &Artefacts, report: &mut Report) {
     for scenario in ALL {
         if !scenario.in_tree(artefacts) {
-            report.say(&format!("scenario {}: its parts are not in this work tree yet, so it is not run", scenario.name));
+            report.say(&format!(
+                "scenario {}: its parts are not in this work tree yet, so it is not run",
+                scenario.name
+            ));
             continue;
         }
         let mut rows = Report::new();
@@ -72,10 +79,16 @@ fn workspaces(top: &Path) -> Vec<PathBuf> {
 
 /// Runs a command; an error with all that it said unless it exits with 0.
 fn run_tool(command: &mut Command) -> Result<&'static str> {
-    let output = command.output().with_context(|| format!("starting {command:?}"))?;
+    let output = command
+        .output()
+        .with_context(|| format!("starting {command:?}"))?;
     if !output.status.success() {
         let said = [output.stdout, output.stderr].concat();
-        bail!("{} from {command:?}\n{}", output.status, String::from_utf8_lossy(&said));
+        bail!(
+            "{} from {command:?}\n{}",
+            output.status,
+            String::from_utf8_lossy(&said)
+        );
     }
     Ok("")
 }

@@ -12,9 +12,14 @@ use crate::{artefacts::Artefacts, qemu};
 pub fn print(artefacts: &Artefacts) -> Result<()> {
     println!("kernel       {}", artefacts.kernel);
     println!("QEMU         {}", qemu::version()?);
-    println!("accelerator  {}", qemu::accelerator(artefacts)?.name());
     println!("rustc        {}", first_line("rustc", &["--version"])?);
-    println!("rdma-core    {}", first_line("dpkg-query", &["--show", "--showformat=${Version}", "rdma-core"])?);
+    println!(
+        "rdma-core    {}",
+        first_line(
+            "dpkg-query",
+            &["--show", "--showformat=${Version}", "rdma-core"]
+        )?
+    );
     println!("cache        {}", artefacts.cache.display());
     Ok(())
 }
@@ -24,6 +29,14 @@ fn first_line(program: &str, arguments: &[&str]) -> Result<String> {
         .args(arguments)
         .output()
         .with_context(|| format!("starting {program}"))?;
-    ensure!(output.status.success(), "{program} {arguments:?}: {}", output.status);
-    Ok(String::from_utf8(output.stdout)?.lines().next().unwrap_or_default().into())
+    ensure!(
+        output.status.success(),
+        "{program} {arguments:?}: {}",
+        output.status
+    );
+    Ok(String::from_utf8(output.stdout)?
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .into())
 }

@@ -43,7 +43,11 @@ impl Initramfs {
             let path = Path::new(MODULES_DIR).join(module.file_name());
             this.add(path, DATA, read(&module.path())?);
         }
-        this.add_payload(Path::new("usr/local/sbin/qiao-agent"), EXECUTABLE, read(agent)?);
+        this.add_payload(
+            Path::new("usr/local/sbin/qiao-agent"),
+            EXECUTABLE,
+            read(agent)?,
+        );
         Ok(this)
     }
 
@@ -63,7 +67,11 @@ impl Initramfs {
     }
 
     fn add(&mut self, path: PathBuf, mode: u32, content: Vec<u8>) {
-        self.files.push(Entry { path, mode, content });
+        self.files.push(Entry {
+            path,
+            mode,
+            content,
+        });
     }
 
     /// Writes the archive in the format `newc`, which the kernel reads. It is not compressed: unpacking would cost the emulated
@@ -79,12 +87,15 @@ impl Initramfs {
         // A BTreeSet yields parents before their children.
         for directory in directories {
             inode += 1;
-            entry(directory, inode, EXECUTABLE, ModeFileType::Directory)?.write(&mut to, 0).finish()?;
+            entry(directory, inode, EXECUTABLE, ModeFileType::Directory)?
+                .write(&mut to, 0)
+                .finish()?;
         }
         for file in &self.files {
             inode += 1;
             let size = u32::try_from(file.content.len()).context("a file beyond 4 GiB")?;
-            let mut writer = entry(&file.path, inode, file.mode, ModeFileType::Regular)?.write(&mut to, size);
+            let mut writer =
+                entry(&file.path, inode, file.mode, ModeFileType::Regular)?.write(&mut to, size);
             writer.write_all(&file.content)?;
             writer.finish()?;
         }
@@ -94,8 +105,13 @@ impl Initramfs {
 }
 
 fn entry(path: &Path, inode: u32, mode: u32, kind: ModeFileType) -> Result<Builder> {
-    let name = path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))?;
-    Ok(Builder::new(name).ino(inode).mode(mode).set_mode_file_type(kind))
+    let name = path
+        .to_str()
+        .with_context(|| format!("{} is not UTF-8", path.display()))?;
+    Ok(Builder::new(name)
+        .ino(inode)
+        .mode(mode)
+        .set_mode_file_type(kind))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {

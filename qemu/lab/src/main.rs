@@ -84,8 +84,15 @@ fn run(command: Command) -> Result<bool> {
             Ok(true)
         }
         Command::Run { scenarios } => run_scenarios(&Artefacts::from_env()?, &scenarios),
-        Command::Shell { scenario } => shell::run(&Artefacts::from_env()?, scenario.as_deref()).map(|()| true),
-        Command::Info => info::print(&Artefacts::from_env()?).map(|()| true),
+        Command::Shell { scenario } => {
+            shell::run(&Artefacts::from_env()?, scenario.as_deref()).map(|()| true)
+        }
+        Command::Info => {
+            let artefacts = Artefacts::from_env()?;
+            info::print(&artefacts)?;
+            println!("accelerator  {}", qemu::accelerator(&artefacts)?.name());
+            Ok(true)
+        }
         Command::Check { stages } => check::run(&Artefacts::from_env()?, &stages),
     }
 }
@@ -93,7 +100,10 @@ fn run(command: Command) -> Result<bool> {
 fn run_scenarios(artefacts: &Artefacts, names: &[String]) -> Result<bool> {
     let scenarios = names
         .iter()
-        .map(|name| Scenario::named(name).with_context(|| format!("no scenario is called {name}: see qiao-lab list")))
+        .map(|name| {
+            Scenario::named(name)
+                .with_context(|| format!("no scenario is called {name}: see qiao-lab list"))
+        })
         .collect::<Result<Vec<_>>>()?;
     for scenario in &scenarios {
         ensure!(

@@ -37,8 +37,17 @@ impl Model {
         fs::write(&config_file, toml::to_string(config)?)?;
         let arguments = ["--config".to_owned(), config_file.display().to_string()];
         let log = dir.join("model.log");
-        let mut process = Process::start("the device model", Priority::Normal, program, &arguments, &log, Stdout::Piped)?;
-        let stdout = process.take_stdout().context("standard output was asked for as a pipe")?;
+        let mut process = Process::start(
+            "the device model",
+            Priority::Normal,
+            program,
+            &arguments,
+            &log,
+            Stdout::Piped,
+        )?;
+        let stdout = process
+            .take_stdout()
+            .context("standard output was asked for as a pipe")?;
         let mut copy = File::create(dir.join("model.out"))?;
         let (sender, ready) = mpsc::channel();
         thread::spawn(move || {
@@ -54,9 +63,15 @@ impl Model {
         });
         match ready.recv_timeout(READY_TIMEOUT) {
             Ok(()) => Ok(Self { process }),
-            Err(RecvTimeoutError::Timeout) => bail!("the device model is not ready after {} s", READY_TIMEOUT.as_secs()),
+            Err(RecvTimeoutError::Timeout) => bail!(
+                "the device model is not ready after {} s",
+                READY_TIMEOUT.as_secs()
+            ),
             Err(RecvTimeoutError::Disconnected) => {
-                bail!("the device model ended before it was ready; it said:\n{}", fs::read_to_string(&log)?)
+                bail!(
+                    "the device model ended before it was ready; it said:\n{}",
+                    fs::read_to_string(&log)?
+                )
             }
         }
     }

@@ -38,7 +38,14 @@ impl Process {
     /// Starts `program` with what it says on standard error, and on standard output unless `stdout` is piped, going to `log`.
     ///
     /// The kernel kills the process when the thread that called this ends, so call it on the main thread.
-    pub fn start(name: &str, priority: Priority, program: &Path, arguments: &[String], log: &Path, stdout: Stdout) -> Result<Self> {
+    pub fn start(
+        name: &str,
+        priority: Priority,
+        program: &Path,
+        arguments: &[String],
+        log: &Path,
+        stdout: Stdout,
+    ) -> Result<Self> {
         let log = File::create(log).with_context(|| format!("creating {}", log.display()))?;
         let out = match stdout {
             Stdout::Log => Stdio::from(log.try_clone()?),
@@ -97,7 +104,11 @@ impl Process {
         match self.wait(timeout)? {
             Some(status) if status.success() => Ok(()),
             Some(status) => bail!("{} did not end cleanly ({status})", self.name),
-            None => bail!("{} did not end within {} s of SIGTERM", self.name, timeout.as_secs()),
+            None => bail!(
+                "{} did not end within {} s of SIGTERM",
+                self.name,
+                timeout.as_secs()
+            ),
         }
     }
 }

@@ -88,28 +88,60 @@ impl Machine<'_> {
     /// The arguments for [`QEMU`].
     pub fn arguments(&self) -> Result<Vec<String>> {
         let memory = self.memory_mib;
-        let mut arguments = base_arguments(self.accelerator, self.artefacts, self.initramfs, self.console);
+        let mut arguments = base_arguments(
+            self.accelerator,
+            self.artefacts,
+            self.initramfs,
+            self.console,
+        );
         let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
         add("-name", self.name.into());
         // The device model maps guest memory; without share=on its DMA would go to other pages and nothing would say so.
         add("-machine", "q35,memory-backend=ram".into());
-        add("-object", format!("memory-backend-memfd,id=ram,size={memory}M,share=on"));
+        add(
+            "-object",
+            format!("memory-backend-memfd,id=ram,size={memory}M,share=on"),
+        );
         add("-m", format!("{memory}M"));
         add("-smp", "1".into());
         let image = self.artefacts.root_image();
-        add("-drive", format!("if=none,id=root,file={},format=raw,readonly=on", image.display()));
+        add(
+            "-drive",
+            format!(
+                "if=none,id=root,file={},format=raw,readonly=on",
+                image.display()
+            ),
+        );
         add("-device", "virtio-blk-pci,drive=root".into());
         add("-device", "virtio-serial-pci".into());
-        for (id, path) in [("shell", self.shell_socket()), ("agent", self.agent_socket())] {
-            add("-chardev", format!("socket,id={id},path={},server=on,wait=off", path.display()));
+        for (id, path) in [
+            ("shell", self.shell_socket()),
+            ("agent", self.agent_socket()),
+        ] {
+            add(
+                "-chardev",
+                format!("socket,id={id},path={},server=on,wait=off", path.display()),
+            );
         }
         add("-device", "virtconsole,chardev=shell".into());
-        add("-device", format!("virtserialport,chardev=agent,name={PORT_NAME}"));
+        add(
+            "-device",
+            format!("virtserialport,chardev=agent,name={PORT_NAME}"),
+        );
         add("-netdev", self.network()?);
-        add("-device", format!("virtio-net-pci,netdev=net,romfile=,mac=52:54:00:77:00:{:02x}", self.index + 1));
+        add(
+            "-device",
+            format!(
+                "virtio-net-pci,netdev=net,romfile=,mac=52:54:00:77:00:{:02x}",
+                self.index + 1
+            ),
+        );
         for (slot, hca) in self.hcas.iter().enumerate() {
             // Behind a root port the link has a speed and a width; on the root bus it would have neither.
-            add("-device", format!("pcie-root-port,id=port{slot},slot={slot},chassis={slot}"));
+            add(
+                "-device",
+                format!("pcie-root-port,id=port{slot},slot={slot},chassis={slot}"),
+            );
             let socket = hca_socket(self.sockets, hca);
             let device = json!({
                 "driver": "vfio-user-pci", "id": hca, "bus": format!("port{slot}"), "addr": "0.0",
@@ -128,17 +160,32 @@ impl Machine<'_> {
             1 => "server=off,reconnect-ms=200",
             _ => bail!("the guests' network is a cable and joins no more than two"),
         };
-        Ok(format!("stream,id=net,{end},addr.type=unix,addr.path={}", path.display()))
+        Ok(format!(
+            "stream,id=net,{end},addr.type=unix,addr.path={}",
+            path.display()
+        ))
     }
 
     /// Starts the guest.
     pub fn start(&self, log: &Path) -> Result<Process> {
         let name = format!("QEMU of guest {}", self.name);
-        Process::start(&name, Priority::Low, Path::new(QEMU), &self.arguments()?, log, Stdout::Log)
+        Process::start(
+            &name,
+            Priority::Low,
+            Path::new(QEMU),
+            &self.arguments()?,
+            log,
+            Stdout::Log,
+        )
     }
 }
 
-fn base_arguments(accelerator: Accelerator, artefacts: &Artefacts, initramfs: &Path, console: &Path) -> Vec<String> {
+fn base_arguments(
+    accelerator: Accelerator,
+    artefacts: &Artefacts,
+    initramfs: &Path,
+    console: &Path,
+) -> Vec<String> {
     let mut arguments: Vec<String> = accelerator.arguments().map(Into::into).to_vec();
     let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
     add("-display", "none".into());
@@ -147,14 +194,20 @@ fn base_arguments(accelerator: Accelerator, artefacts: &Artefacts, initramfs: &P
     add("-initrd", initramfs.display().to_string());
     // loglevel=5 keeps warnings. A panic ends QEMU, since it may not reboot. No guest runs foreign code, so the mitigations
     // would only slow it down.
-    add("-append", "console=ttyS0 loglevel=5 panic=-1 mitigations=off".into());
+    add(
+        "-append",
+        "console=ttyS0 loglevel=5 panic=-1 mitigations=off".into(),
+    );
     arguments.extend(["-nodefaults", "-no-reboot"].map(Into::into));
     arguments
 }
 
 /// An error unless this QEMU can attach a device by vfio-user. What it can do counts, not its version.
 pub fn ensure_vfio_user() -> Result<()> {
-    let output = Command::new(QEMU).args(["-device", "help"]).output().context("starting QEMU")?;
+    let output = Command::new(QEMU)
+        .args(["-device", "help"])
+        .output()
+        .context("starting QEMU")?;
     let devices = String::from_utf8_lossy(&output.stdout);
     ensure!(
         devices.contains("\"vfio-user-pci\""),
@@ -166,7 +219,10 @@ pub fn ensure_vfio_user() -> Result<()> {
 
 /// QEMU's version line.
 pub fn version() -> Result<String> {
-    let output = Command::new(QEMU).arg("--version").output().context("starting QEMU")?;
+    let output = Command::new(QEMU)
+        .arg("--version")
+        .output()
+        .context("starting QEMU")?;
     let text = String::from_utf8(output.stdout)?;
     Ok(text.lines().next().unwrap_or_default().into())
 }
@@ -180,11 +236,21 @@ pub fn accelerator(artefacts: &Artefacts) -> Result<Accelerator> {
         Ok(other) => bail!("QIAO_ACCEL={other}: give kvm or tcg"),
         Err(_) => {}
     }
-    if OpenOptions::new().read(true).write(true).open("/dev/kvm").is_err() {
+    if OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/kvm")
+        .is_err()
+    {
         return Ok(Accelerator::Tcg);
     }
     let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-    let host = format!("{} {} {}", boot_id.trim(), version()?, uname()?.release().to_string_lossy());
+    let host = format!(
+        "{} {} {}",
+        boot_id.trim(),
+        version()?,
+        uname()?.release().to_string_lossy()
+    );
     let file = artefacts.cache.join("kvm-probe");
     // No file, or one that does not parse, means that nothing is known.
     let known = fs::read_to_string(&file).unwrap_or_default();
@@ -193,11 +259,18 @@ pub fn accelerator(artefacts: &Artefacts) -> Result<Accelerator> {
         Some(" fails") => false,
         _ => {
             let works = kvm_boots(artefacts)?;
-            fs::write(&file, format!("{host} {}\n", if works { "works" } else { "fails" }))?;
+            fs::write(
+                &file,
+                format!("{host} {}\n", if works { "works" } else { "fails" }),
+            )?;
             works
         }
     };
-    Ok(if works { Accelerator::Kvm } else { Accelerator::Tcg })
+    Ok(if works {
+        Accelerator::Kvm
+    } else {
+        Accelerator::Tcg
+    })
 }
 
 /// Boots a guest under KVM far enough for user space to speak. A /dev/kvm that opens proves nothing: nested ones may fail later.
@@ -216,7 +289,14 @@ fn kvm_boots(artefacts: &Artefacts) -> Result<bool> {
     }
     arguments.extend(["-machine", "q35", "-m", "512M"].map(Into::into));
     let log = dir.path().join("log");
-    let mut guest = Process::start("the KVM probe", Priority::Low, Path::new(QEMU), &arguments, &log, Stdout::Log)?;
+    let mut guest = Process::start(
+        "the KVM probe",
+        Priority::Low,
+        Path::new(QEMU),
+        &arguments,
+        &log,
+        Stdout::Log,
+    )?;
     let status = guest.wait(PROBE_TIMEOUT)?;
     let spoke = String::from_utf8_lossy(&fs::read(&console).unwrap_or_default()).contains(PROBE_OK);
     Ok(spoke && status.is_some_and(|status| status.success()))

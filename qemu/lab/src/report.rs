@@ -32,7 +32,8 @@ impl Report {
     pub fn new() -> Self {
         let spinner = std::io::stderr().is_terminal().then(|| {
             let spinner = ProgressBar::new_spinner();
-            let style = ProgressStyle::with_template("{spinner} {msg} ({elapsed})").expect("the template is a constant");
+            let style = ProgressStyle::with_template("{spinner} {msg} ({elapsed})")
+                .expect("the template is a constant");
             spinner.set_style(style);
             spinner
         });
@@ -74,10 +75,21 @@ impl Report {
 
     fn record(&mut self, name: String, passed: bool, figure: String, seconds: Option<f64>) {
         let word = if passed { "passed" } else { "FAILED" };
-        let time = seconds.map(|seconds| format!(" ({seconds:.1} s)")).unwrap_or_default();
-        let text = if figure.is_empty() { String::new() } else { format!(": {figure}") };
+        let time = seconds
+            .map(|seconds| format!(" ({seconds:.1} s)"))
+            .unwrap_or_default();
+        // All lines of a failure are in `failures`.
+        let text = figure
+            .lines()
+            .next()
+            .map(|line| format!(": {line}"))
+            .unwrap_or_default();
         self.say(&format!("{word} {name}{time}{text}"));
-        self.rows.push(Row { name, passed, figure });
+        self.rows.push(Row {
+            name,
+            passed,
+            figure,
+        });
     }
 
     /// Prints a line above the spinner.
@@ -120,18 +132,21 @@ impl Report {
                 Cell::new("FAILED").fg(Color::Red)
             };
             let figure = Cell::new(row.figure.lines().next().unwrap_or_default());
-            table.add_row([Cell::new(&row.name), result, figure.set_alignment(CellAlignment::Right)]);
+            table.add_row([
+                Cell::new(&row.name),
+                result,
+                figure.set_alignment(CellAlignment::Right),
+            ]);
         }
         table
     }
 
     /// The failed rows with everything they said.
     pub fn failures(&self) -> String {
-        self.rows
-            .iter()
-            .filter(|row| !row.passed)
-            .map(|row| format!("FAILED {}: {}\n", row.name, row.figure))
-            .collect()
+        let failed = self.rows.iter().filter(|row| !row.passed);
+        failed.fold(String::new(), |text, row| {
+            text + "FAILED " + &row.name + ": " + &row.figure + "\n"
+        })
     }
 
     /// `N passed, N failed`.

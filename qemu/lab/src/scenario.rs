@@ -57,7 +57,8 @@ impl Part {
                 initramfs.add_guest_file(&modules.join("qiao.ko"), &module)?;
                 let provider = Artefacts::require(artefacts.provider(), "provider")?;
                 initramfs.add_guest_file(&provider_path()?, &provider)?;
-                initramfs.add_guest_text(Path::new("etc/libibverbs.d/qiao.driver"), "driver qiao\n");
+                initramfs
+                    .add_guest_text(Path::new("etc/libibverbs.d/qiao.driver"), "driver qiao\n");
                 Ok(())
             }
         }
@@ -68,7 +69,8 @@ impl Part {
 /// providers of the same release show.
 fn provider_path() -> Result<PathBuf> {
     let folder = Path::new("usr/lib/x86_64-linux-gnu/libibverbs");
-    let entries = fs::read_dir(Path::new("/").join(folder)).context("reading the installed providers")?;
+    let entries =
+        fs::read_dir(Path::new("/").join(folder)).context("reading the installed providers")?;
     for entry in entries {
         let name = entry?.file_name();
         if let Some((_, suffix)) = name.to_string_lossy().split_once("-rdmav") {

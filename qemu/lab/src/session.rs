@@ -49,8 +49,8 @@ pub struct LabLock {
 impl LabLock {
     /// Waits for the lab to be free.
     pub fn take(artefacts: &Artefacts, report: &Report) -> Result<Self> {
-        let path = artefacts.cache.join("lab.lock");
-        let file = File::create(&path).with_context(|| format!("creating {}", path.display()))?;
+        let path = &artefacts.lab_lock;
+        let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
         let file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(file) => return Ok(Self { _file: file }),
             Err((file, _)) => file,
@@ -105,7 +105,12 @@ impl Guest {
                 return Ok(());
             }
             self.qemu.ensure_alive()?;
-            ensure!(start.elapsed() < BOOT_TIMEOUT, "guest {} is not up after {} s", self.name, BOOT_TIMEOUT.as_secs());
+            ensure!(
+                start.elapsed() < BOOT_TIMEOUT,
+                "guest {} is not up after {} s",
+                self.name,
+                BOOT_TIMEOUT.as_secs()
+            );
         }
     }
 
@@ -123,7 +128,10 @@ impl Guest {
         match self.qemu.wait(POWER_OFF_TIMEOUT)? {
             Some(status) if status.success() => Ok(()),
             Some(status) => bail!("QEMU ended with {status}"),
-            None => bail!("it did not power off within {} s", POWER_OFF_TIMEOUT.as_secs()),
+            None => bail!(
+                "it did not power off within {} s",
+                POWER_OFF_TIMEOUT.as_secs()
+            ),
         }
     }
 }
@@ -152,7 +160,9 @@ impl Session {
         let lock = LabLock::take(artefacts, report)?;
         fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
         // A UNIX socket's path has at most 107 bytes, and the cache may be deep.
-        let sockets = tempfile::Builder::new().prefix("qiao.").tempdir_in("/tmp")?;
+        let sockets = tempfile::Builder::new()
+            .prefix("qiao.")
+            .tempdir_in("/tmp")?;
         let accelerator = qemu::accelerator(artefacts)?;
         let initramfs_file = sockets.path().join("initramfs");
         initramfs.write(std::io::BufWriter::new(File::create(&initramfs_file)?))?;
@@ -179,7 +189,11 @@ impl Session {
         if topology.has_hcas() {
             qemu::ensure_vfio_user()?;
             let program = Artefacts::require(artefacts.model(), "model")?;
-            self.model = Some(Model::start(&program, &topology.model_config(sockets, &self.dir), &self.dir)?);
+            self.model = Some(Model::start(
+                &program,
+                &topology.model_config(sockets, &self.dir),
+                &self.dir,
+            )?);
         }
         for (index, spec) in topology.guests.iter().enumerate() {
             let console = self.dir.join(format!("{}.console", spec.name));
@@ -197,7 +211,11 @@ impl Session {
             let mut qemu = machine.start(&self.dir.join(format!("{}.qemu", spec.name)))?;
             let port = connect(&machine.agent_socket(), &mut qemu)
                 .with_context(|| read_lossy(&self.dir.join(format!("{}.qemu", spec.name))))?;
-            let agent = Agent::new(spec.name, port, &self.dir.join(format!("{}.commands", spec.name)))?;
+            let agent = Agent::new(
+                spec.name,
+                port,
+                &self.dir.join(format!("{}.commands", spec.name)),
+            )?;
             self.guests.push(Guest {
                 name: spec.name,
                 address: format!("10.77.0.{}", index + 1),
@@ -208,10 +226,18 @@ impl Session {
             });
         }
         for guest in &mut self.guests {
-            report.doing(&format!("booting guest {} ({})", guest.name, accelerator.name()));
-            guest
-                .wait_boot()
-                .with_context(|| format!("booting {}; its console ends with:\n{}", guest.name, tail(&guest.console)))?;
+            report.doing(&format!(
+                "booting guest {} ({})",
+                guest.name,
+                accelerator.name()
+            ));
+            guest.wait_boot().with_context(|| {
+                format!(
+                    "booting {}; its console ends with:\n{}",
+                    guest.name,
+                    tail(&guest.console)
+                )
+            })?;
             guest.set_up_network()?;
         }
         Ok(())
@@ -232,7 +258,9 @@ impl Session {
             });
         }
         if let (Some(model), Some(alive)) = (&mut self.model, alive) {
-            report.test("device model", || alive.and_then(|()| model.stop()).map(|()| "ended cleanly"));
+            report.test("device model", || {
+                alive.and_then(|()| model.stop()).map(|()| "ended cleanly")
+            });
         }
     }
 }
@@ -242,8 +270,14 @@ fn connect(path: &Path, qemu: &mut Process) -> Result<UnixStream> {
     loop {
         match UnixStream::connect(path) {
             Ok(stream) => return Ok(stream),
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {}
-            Err(error) => return Err(error).with_context(|| format!("connecting to {}", path.display())),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::NotFound | ErrorKind::ConnectionRefused
+                ) => {}
+            Err(error) => {
+                return Err(error).with_context(|| format!("connecting to {}", path.display()))
+            }
         }
         qemu.ensure_alive()?;
         thread::sleep(Duration::from_millis(20));

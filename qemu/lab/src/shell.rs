@@ -31,14 +31,21 @@ const HIDDEN_BYTES: usize = 64 * 1024;
 
 /// Boots the guests of a scenario and stays at their shells until the person leaves.
 pub fn run(artefacts: &Artefacts, scenario: Option<&str>) -> Result<()> {
-    ensure!(io::stdin().is_terminal() && io::stdout().is_terminal(), "a shell needs a terminal");
+    ensure!(
+        io::stdin().is_terminal() && io::stdout().is_terminal(),
+        "a shell needs a terminal"
+    );
     let name = scenario.unwrap_or_else(|| default_scenario(artefacts));
-    let scenario = Scenario::named(name).with_context(|| format!("no scenario is called {name}"))?;
+    let scenario =
+        Scenario::named(name).with_context(|| format!("no scenario is called {name}"))?;
     let mut report = Report::new();
     let session = scenario.boot(artefacts, &report)?;
     report.finish();
     let names: Vec<&str> = session.guests.iter().map(|guest| guest.name).collect();
-    println!("guests: {}; Control-] shows the next one, Control-\\ ends the lab", names.join(", "));
+    println!(
+        "guests: {}; Control-] shows the next one, Control-\\ ends the lab",
+        names.join(", ")
+    );
     println!("consoles and logs: {}", session.dir.display());
     let result = attach(&session);
     println!("\r");
@@ -66,7 +73,9 @@ struct Screen {
 
 impl Screen {
     fn put(&self, guest: usize, bytes: &[u8]) -> io::Result<()> {
-        let mut kept = self.hidden[guest].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.hidden[guest]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         kept.extend_from_slice(bytes);
         if self.shown.load(Ordering::SeqCst) == guest {
             return flush(&mut kept);
@@ -77,7 +86,9 @@ impl Screen {
     }
 
     fn show(&self, guest: usize) -> io::Result<()> {
-        let mut kept = self.hidden[guest].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.hidden[guest]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         self.shown.store(guest, Ordering::SeqCst);
         flush(&mut kept)
     }
@@ -150,7 +161,9 @@ fn forward_keys(session: &Session, consoles: &mut [UnixStream], screen: &Screen)
                 Some((key @ (&NEXT_KEY | &LEAVE_KEY), text)) => (Some(*key), text),
                 _ => (None, piece),
             };
-            consoles[shown].write_all(text).context("writing to the guest")?;
+            consoles[shown]
+                .write_all(text)
+                .context("writing to the guest")?;
             match key {
                 Some(LEAVE_KEY) => return Ok(()),
                 Some(_) => {
@@ -169,5 +182,10 @@ fn forward_keys(session: &Session, consoles: &mut [UnixStream], screen: &Screen)
 fn set_size(guest: &Guest) -> Result<()> {
     let (columns, rows) = terminal::size()?;
     let tty = qiao_agent::SHELL_TTY;
-    guest.run(&format!("stty -F {tty} columns {columns} rows {rows}"), SHORT).map(drop)
+    guest
+        .run(
+            &format!("stty -F {tty} columns {columns} rows {rows}"),
+            SHORT,
+        )
+        .map(drop)
 }

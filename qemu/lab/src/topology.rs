@@ -61,7 +61,12 @@ impl Topology {
             pcap_dir: pcap_dir.into(),
             control: sockets.join("model.sock"),
             hca,
-            link: self.links.iter().cloned().map(|ends| LinkConfig { ends }).collect(),
+            link: self
+                .links
+                .iter()
+                .cloned()
+                .map(|ends| LinkConfig { ends })
+                .collect(),
         }
     }
 }

@@ -95,14 +95,22 @@ impl Agent {
 
     fn serve(self: Arc<Self>, request: Request) -> Result<()> {
         match request {
-            Request::Run { id, argv, timeout_ms } => {
+            Request::Run {
+                id,
+                argv,
+                timeout_ms,
+            } => {
                 thread::spawn(move || {
                     let status = self.run_command(id, &argv, Duration::from_millis(timeout_ms));
                     self.send(&Event::Exit { id, status });
                 });
             }
             Request::Kill { id } => self.kill(id),
-            Request::WaitListen { id, port, timeout_ms } => {
+            Request::WaitListen {
+                id,
+                port,
+                timeout_ms,
+            } => {
                 thread::spawn(move || {
                     let status = wait_listen(port, Duration::from_millis(timeout_ms));
                     self.send(&Event::Exit { id, status });

@@ -45,14 +45,18 @@ pub fn run() -> Result<()> {
     load_modules()?;
     wait_for_image()?;
     mount_root()?;
-    copy_tree(&Path::new("/").join(PAYLOAD_DIR), Path::new(NEW_ROOT)).context("copying the payload")?;
+    copy_tree(&Path::new("/").join(PAYLOAD_DIR), Path::new(NEW_ROOT))
+        .context("copying the payload")?;
     enter_root()?;
     // All that the kernel says from now on is for the lab's log.
     fs::write("/proc/sys/kernel/printk", "8").context("raising the console's log level")?;
     let agent = Command::new("/usr/local/sbin/qiao-agent")
         .arg(crate::AGENT_ARGUMENT)
         .env_clear()
-        .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+        .env(
+            "PATH",
+            "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        )
         .env("HOME", "/root")
         .env("TERM", "xterm-256color")
         .env("LANG", "C.UTF-8")
@@ -71,7 +75,13 @@ fn power_off() -> Result<Infallible> {
 }
 
 /// `mount(8)` without options, making the mount point.
-fn mount_at(fstype: &str, source: &str, target: &str, flags: MsFlags, options: Option<&str>) -> Result<()> {
+fn mount_at(
+    fstype: &str,
+    source: &str,
+    target: &str,
+    flags: MsFlags,
+    options: Option<&str>,
+) -> Result<()> {
     fs::create_dir_all(target).with_context(|| format!("making {target}"))?;
     mount(Some(source), target, Some(fstype), flags, options)
         .with_context(|| format!("mounting {fstype} ({source}) at {target}"))
@@ -89,8 +99,12 @@ fn load_modules() -> Result<()> {
         .collect::<Result<_>>()?;
     modules.sort();
     for module in modules {
-        finit_module(File::open(&module)?, &CString::default(), ModuleInitFlags::empty())
-            .with_context(|| format!("loading {}", module.display()))?;
+        finit_module(
+            File::open(&module)?,
+            &CString::default(),
+            ModuleInitFlags::empty(),
+        )
+        .with_context(|| format!("loading {}", module.display()))?;
     }
     Ok(())
 }
@@ -98,7 +112,10 @@ fn load_modules() -> Result<()> {
 fn wait_for_image() -> Result<()> {
     let start = Instant::now();
     while !Path::new(IMAGE_DEVICE).exists() {
-        ensure!(start.elapsed() < IMAGE_DEVICE_TIMEOUT, "no disk {IMAGE_DEVICE} appeared");
+        ensure!(
+            start.elapsed() < IMAGE_DEVICE_TIMEOUT,
+            "no disk {IMAGE_DEVICE} appeared"
+        );
         thread::sleep(Duration::from_millis(10));
     }
     Ok(())
@@ -125,7 +142,8 @@ fn copy_tree(from: &Path, to: &Path) -> Result<()> {
         } else if kind.is_symlink() {
             symlink(fs::read_link(entry.path())?, &target)?;
         } else {
-            fs::copy(entry.path(), &target).with_context(|| format!("copying to {}", target.display()))?;
+            fs::copy(entry.path(), &target)
+                .with_context(|| format!("copying to {}", target.display()))?;
         }
     }
     Ok(())
@@ -134,16 +152,29 @@ fn copy_tree(from: &Path, to: &Path) -> Result<()> {
 fn enter_root() -> Result<()> {
     for dir in ["dev", "proc", "sys"] {
         let target = format!("{NEW_ROOT}/{dir}");
-        mount(Some(format!("/{dir}").as_str()), target.as_str(), None::<&str>, MsFlags::MS_MOVE, None::<&str>)
-            .with_context(|| format!("moving /{dir}"))?;
+        mount(
+            Some(format!("/{dir}").as_str()),
+            target.as_str(),
+            None::<&str>,
+            MsFlags::MS_MOVE,
+            None::<&str>,
+        )
+        .with_context(|| format!("moving /{dir}"))?;
     }
     chdir(NEW_ROOT)?;
-    mount(Some("."), "/", None::<&str>, MsFlags::MS_MOVE, None::<&str>).context("moving the root")?;
+    mount(Some("."), "/", None::<&str>, MsFlags::MS_MOVE, None::<&str>)
+        .context("moving the root")?;
     chroot(".")?;
     chdir("/")?;
     mount_at("devpts", "devpts", "/dev/pts", MsFlags::empty(), None)?;
     for dir in ["/dev/shm", "/run", "/tmp"] {
         mount_at("tmpfs", "tmpfs", dir, MsFlags::empty(), None)?;
     }
-    mount_at("debugfs", "debugfs", "/sys/kernel/debug", MsFlags::empty(), None)
+    mount_at(
+        "debugfs",
+        "debugfs",
+        "/sys/kernel/debug",
+        MsFlags::empty(),
+        None,
+    )
 }

@@ -15,7 +15,9 @@ fn main() {
     let result = match std::env::args().nth(1).as_deref() {
         Some(AGENT_ARGUMENT) => agent::run(),
         _ if std::process::id() == 1 => init::run(),
-        _ => Err(anyhow::anyhow!("this is process 1 of a lab guest and does nothing elsewhere")),
+        _ => Err(anyhow::anyhow!(
+            "this is process 1 of a lab guest and does nothing elsewhere"
+        )),
     };
     if let Err(error) = result {
         // The lab reads the console; the prefix is one that its log scanner knows.

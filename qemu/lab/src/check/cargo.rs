@@ -12,10 +12,22 @@ use crate::{artefacts::Artefacts, report::Report};
 /// Runs `cargo test` in each workspace.
 pub(super) fn check(artefacts: &Artefacts, report: &mut Report) {
     for dir in workspaces(&artefacts.top) {
-        let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = dir
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         report.doing(&format!("cargo test ({name})"));
         let output = Command::new("cargo")
-            .args(["test", "--workspace", "--locked", "--no-fail-fast", "--quiet", "--", "--format=pretty"])
+            .args([
+                "test",
+                "--workspace",
+                "--locked",
+                "--no-fail-fast",
+                "--quiet",
+                "--",
+                "--format=pretty",
+            ])
             .current_dir(&dir)
             .output()
             .context("starting cargo");
@@ -24,18 +36,30 @@ pub(super) fn check(artefacts: &Artefacts, report: &mut Report) {
             let errors = String::from_utf8_lossy(&output.stderr).into_owned();
             (output.status.success(), text, errors)
         });
-        if let Err(error) = result.and_then(|(success, text, errors)| add_tests(report, &name, success, &text, &errors)) {
+        if let Err(error) = result
+            .and_then(|(success, text, errors)| add_tests(report, &name, success, &text, &errors))
+        {
             report.add(format!("cargo test ({name})"), false, format!("{error:#}"));
         }
     }
 }
 
 /// A row for each test; one more if cargo failed for another reason than a failed test.
-fn add_tests(report: &mut Report, name: &str, success: bool, text: &str, errors: &str) -> Result<()> {
+fn add_tests(
+    report: &mut Report,
+    name: &str,
+    success: bool,
+    text: &str,
+    errors: &str,
+) -> Result<()> {
     let mut any_failed = false;
     for (test, passed) in test_lines(text) {
         any_failed |= !passed;
-        let details = if passed { String::new() } else { failure_text(text, test) };
+        let details = if passed {
+            String::new()
+        } else {
+            failure_text(text, test)
+        };
         report.add(format!("{name}: {test}"), passed, details);
     }
     anyhow::ensure!(success || any_failed, "{errors}\n{text}");

@@ -48,17 +48,38 @@ pub(super) fn check(artefacts: &Artefacts, report: &mut Report) {
         Err(error) => return report.add("list the sources", false, format!("{error:#}")),
     };
     report.test("SPDX licence lines", || licence_lines(top, &files));
-    report.test("no unsafe and no raw bindings in drivers/", || safe_driver(top, &files));
+    report.test("no unsafe and no raw bindings in drivers/", || {
+        safe_driver(top, &files)
+    });
     report.test("shellcheck", || shellcheck(top, &files));
-    report.test("rustfmt of kernel code", || kernel_rustfmt(artefacts, &files));
+    report.test("rustfmt of kernel code", || {
+        kernel_rustfmt(artefacts, &files)
+    });
     for dir in workspaces(top) {
-        let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = dir
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         report.test(format!("rustfmt ({name})"), || {
-            run_tool(Command::new("cargo").args(["fmt", "--all", "--check"]).current_dir(&dir))
+            run_tool(
+                Command::new("cargo")
+                    .args(["fmt", "--all", "--check"])
+                    .current_dir(&dir),
+            )
         });
         report.test(format!("clippy ({name})"), || {
             let mut clippy = Command::new("cargo");
-            clippy.args(["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"]);
+            clippy.args([
+                "clippy",
+                "--workspace",
+                "--all-targets",
+                "--locked",
+                "--quiet",
+                "--",
+                "-D",
+                "warnings",
+            ]);
             run_tool(clippy.current_dir(&dir))
         });
     }
@@ -67,7 +88,11 @@ pub(super) fn check(artefacts: &Artefacts, report: &mut Report) {
 /// Every file that Git would track, relative to the top.
 fn repository_files(top: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
-    for entry in WalkBuilder::new(top).hidden(false).require_git(false).build() {
+    for entry in WalkBuilder::new(top)
+        .hidden(false)
+        .require_git(false)
+        .build()
+    {
         let entry = entry?;
         let path = entry.path().strip_prefix(top)?;
         if entry.file_type().is_some_and(|kind| kind.is_file()) && !path.starts_with(".git") {
@@ -83,7 +108,10 @@ fn licence_lines(top: &Path, files: &[PathBuf]) -> Result<String> {
     let mut count = 0;
     for file in files {
         let name = file.to_string_lossy();
-        if WITHOUT_LICENCE_LINE.iter().any(|part| name.starts_with(part) || name.ends_with(part)) {
+        if WITHOUT_LICENCE_LINE
+            .iter()
+            .any(|part| name.starts_with(part) || name.ends_with(part))
+        {
             continue;
         }
         count += 1;
@@ -92,7 +120,11 @@ fn licence_lines(top: &Path, files: &[PathBuf]) -> Result<String> {
         match licence(&String::from_utf8_lossy(&content)) {
             Some(found) if found == expected => {}
             Some(found) => wrong += &format!("\n{name}: {found:?} instead of {expected:?}"),
-            None => wrong += &format!("\n{name}: no SPDX-License-Identifier in the first {LICENCE_LINES} lines"),
+            None => {
+                wrong += &format!(
+                    "\n{name}: no SPDX-License-Identifier in the first {LICENCE_LINES} lines"
+                )
+            }
         }
     }
     ensure!(wrong.is_empty(), "{wrong}");
@@ -107,7 +139,11 @@ fn expected_licence(name: &str) -> &'static str {
 }
 
 fn licence(content: &str) -> Option<&str> {
-    let line = content.lines().take(LICENCE_LINES).find_map(|line| line.split_once("SPDX-License-Identifier:"))?.1;
+    let line = content
+        .lines()
+        .take(LICENCE_LINES)
+        .find_map(|line| line.split_once("SPDX-License-Identifier:"))?
+        .1;
     Some(line.trim_end_matches("*/").trim_end_matches("-->").trim())
 }
 
@@ -128,7 +164,8 @@ fn safe_driver(top: &Path, files: &[PathBuf]) -> Result<String> {
 /// Lines, counted from 1, with what the driver may not have.
 fn unsafe_lines(content: &str) -> Vec<(usize, &str)> {
     static FORBIDDEN: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(r"\bunsafe\b|\bunsafe_code\b|\b(?:bindings|rdma_bindings)::").expect("the pattern is a constant")
+        Regex::new(r"\bunsafe\b|\bunsafe_code\b|\b(?:bindings|rdma_bindings)::")
+            .expect("the pattern is a constant")
     });
     content
         .lines()
@@ -145,16 +182,26 @@ fn unsafe_lines(content: &str) -> Vec<(usize, &str)> {
 fn shellcheck(top: &Path, files: &[PathBuf]) -> Result<&'static str> {
     let scripts = files.iter().filter(|file| {
         let first = fs::read_to_string(top.join(file)).unwrap_or_default();
-        file.extension().is_some_and(|extension| extension == "sh") || first.starts_with("#!/bin/bash") || first.starts_with("#!/bin/sh")
+        file.extension().is_some_and(|extension| extension == "sh")
+            || first.starts_with("#!/bin/bash")
+            || first.starts_with("#!/bin/sh")
     });
-    run_tool(Command::new("shellcheck").arg("--external-sources").args(scripts).current_dir(top))
+    run_tool(
+        Command::new("shellcheck")
+            .args(["--external-sources", "--source-path=SCRIPTDIR"])
+            .args(scripts)
+            .current_dir(top),
+    )
 }
 
 fn kernel_rustfmt(artefacts: &Artefacts, files: &[PathBuf]) -> Result<&'static str> {
     let config = artefacts.kernel_source.join(".rustfmt.toml");
     let sources = rust_files(files, &KERNEL_RUST_DIRS);
     let mut rustfmt = Command::new("rustfmt");
-    rustfmt.args(["--check", "--edition", "2021", "--config-path"]).arg(config).args(sources);
+    rustfmt
+        .args(["--check", "--edition", "2021", "--config-path"])
+        .arg(config)
+        .args(sources);
     run_tool(rustfmt.current_dir(&artefacts.top))
 }
 
@@ -172,23 +219,41 @@ mod tests {
 
     #[test]
     fn licences_by_folder() {
-        assert_eq!(expected_licence("drivers/infiniband/hw/qiao/hw/wqe.rs"), "GPL-2.0 OR MIT");
-        assert_eq!(expected_licence("drivers/infiniband/hw/qiao/cq.rs"), "GPL-2.0");
+        assert_eq!(
+            expected_licence("drivers/infiniband/hw/qiao/hw/wqe.rs"),
+            "GPL-2.0 OR MIT"
+        );
+        assert_eq!(
+            expected_licence("drivers/infiniband/hw/qiao/cq.rs"),
+            "GPL-2.0"
+        );
         assert_eq!(expected_licence("Makefile"), "GPL-2.0 OR MIT");
     }
 
     #[test]
     fn licence_of_each_kind_of_comment() {
-        assert_eq!(licence("#!/bin/sh\n# SPDX-License-Identifier: GPL-2.0\n"), Some("GPL-2.0"));
-        assert_eq!(licence("/* SPDX-License-Identifier: GPL-2.0 OR MIT */\n"), Some("GPL-2.0 OR MIT"));
-        assert_eq!(licence("<!-- SPDX-License-Identifier: MIT -->\n"), Some("MIT"));
+        assert_eq!(
+            licence("#!/bin/sh\n# SPDX-License-Identifier: GPL-2.0\n"),
+            Some("GPL-2.0")
+        );
+        assert_eq!(
+            licence("/* SPDX-License-Identifier: GPL-2.0 OR MIT */\n"),
+            Some("GPL-2.0 OR MIT")
+        );
+        assert_eq!(
+            licence("<!-- SPDX-License-Identifier: MIT -->\n"),
+            Some("MIT")
+        );
         assert_eq!(licence("\n\n\n\n\n// SPDX-License-Identifier: MIT\n"), None);
     }
 
     #[test]
     fn what_a_driver_may_not_have_is_found() {
         let code = "#![deny(unsafe_code)]\n// unsafe in a comment\n#[allow(unsafe_code)]\nunsafe { x() }\nbindings::ib_x();\n";
-        let lines: Vec<usize> = unsafe_lines(code).into_iter().map(|(line, _)| line).collect();
+        let lines: Vec<usize> = unsafe_lines(code)
+            .into_iter()
+            .map(|(line, _)| line)
+            .collect();
         assert_eq!(lines, [3, 4, 5]);
     }
 }

@@ -19,10 +19,15 @@ const LISTS: [&str; 4] = ["core", "kernel", "helpers", "bindings"];
 /// A test for each list.
 pub(super) fn check(artefacts: &Artefacts, report: &mut Report) {
     // Not the overlay's copy: the file as the distribution ships it.
-    let shipped = PathBuf::from(format!("/usr/src/linux-headers-{}/Module.symvers", artefacts.kernel));
+    let shipped = PathBuf::from(format!(
+        "/usr/src/linux-headers-{}/Module.symvers",
+        artefacts.kernel
+    ));
     for list in LISTS {
         report.test(format!("overlay symbols: {list}"), || {
-            let generated = artefacts.kernel_objects.join(format!("rust/exports_{list}_generated.h"));
+            let generated = artefacts
+                .kernel_objects
+                .join(format!("rust/exports_{list}_generated.h"));
             let count = check_list(&read(&generated)?, &read(&shipped)?)?;
             Ok(format!("{count} symbols"))
         });
@@ -35,13 +40,23 @@ fn read(path: &Path) -> Result<String> {
 
 /// Number of symbols in a generated list; an error if the kernel does not export one of them, or there is none.
 fn check_list(generated: &str, symvers: &str) -> Result<usize> {
-    let exported: HashSet<&str> = symvers.lines().filter_map(|line| line.split('\t').nth(1)).collect();
+    let exported: HashSet<&str> = symvers
+        .lines()
+        .filter_map(|line| line.split('\t').nth(1))
+        .collect();
     let symbols: Vec<&str> = generated
         .lines()
-        .filter_map(|line| line.strip_prefix("EXPORT_SYMBOL_RUST_GPL(")?.strip_suffix(");"))
+        .filter_map(|line| {
+            line.strip_prefix("EXPORT_SYMBOL_RUST_GPL(")?
+                .strip_suffix(");")
+        })
         .collect();
     ensure!(!symbols.is_empty(), "the overlay's list is empty");
-    let missing: Vec<&str> = symbols.iter().filter(|symbol| !exported.contains(**symbol)).copied().collect();
+    let missing: Vec<&str> = symbols
+        .iter()
+        .filter(|symbol| !exported.contains(**symbol))
+        .copied()
+        .collect();
     ensure!(
         missing.is_empty(),
         "{} of {} symbols are not in the distribution's kernel, the first is {}",
@@ -60,7 +75,10 @@ mod tests {
 
     #[test]
     fn all_found() {
-        assert_eq!(check_list("EXPORT_SYMBOL_RUST_GPL(_RNvC4core3fmt);\n", SYMVERS).unwrap(), 1);
+        assert_eq!(
+            check_list("EXPORT_SYMBOL_RUST_GPL(_RNvC4core3fmt);\n", SYMVERS).unwrap(),
+            1
+        );
     }
 
     #[test]

@@ -50,6 +50,9 @@ fn load_driver(guest: &Guest) -> Result<()> {
     let release = guest.run("uname -r", SHORT)?.stdout;
     let module = guest_module_dir(release.trim()).join("qiao.ko");
     guest
-        .run(&format!("modprobe ib_uverbs && insmod /{}", module.display()), SHORT)
+        .run(
+            &format!("modprobe ib_uverbs && insmod /{}", module.display()),
+            SHORT,
+        )
         .map(drop)
 }

@@ -27,13 +27,19 @@ fn run(session: &Session, report: &mut Report) -> Result<()> {
         let module = guest_module_dir(&release).join("qiao_hello.ko");
         guest.run(&format!("insmod /{}", module.display()), SHORT)?;
         let log = guest.run("dmesg | grep qiao_hello:", SHORT)?.stdout;
-        ensure!(log.contains("loaded with [1, 2, 3]"), "the kernel log says:\n{log}");
+        ensure!(
+            log.contains("loaded with [1, 2, 3]"),
+            "the kernel log says:\n{log}"
+        );
         Ok(format!("kernel {release}"))
     });
     report.test("unload it", || {
         guest.run("rmmod qiao_hello", SHORT)?;
         let log = guest.run("dmesg | grep qiao_hello:", SHORT)?.stdout;
-        ensure!(log.contains("unloaded with [1, 4, 9]"), "the kernel log says:\n{log}");
+        ensure!(
+            log.contains("unloaded with [1, 4, 9]"),
+            "the kernel log says:\n{log}"
+        );
         Ok("")
     });
     Ok(())

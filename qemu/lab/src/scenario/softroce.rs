@@ -25,7 +25,10 @@ pub(super) const SCENARIO: Scenario = Scenario {
 
 fn run(session: &Session, report: &mut Report) -> Result<()> {
     for guest in &session.guests {
-        guest.run("modprobe -a rdma_rxe ib_uverbs && rdma link add rxe0 type rxe netdev eth0", SHORT)?;
+        guest.run(
+            "modprobe -a rdma_rxe ib_uverbs && rdma link add rxe0 type rxe netdev eth0",
+            SHORT,
+        )?;
     }
     let pair = Pair {
         server: &session.guests[0],
@@ -34,7 +37,9 @@ fn run(session: &Session, report: &mut Report) -> Result<()> {
         gid_index: Some(IPV4_GID),
     };
     report.test("ping", || {
-        pair.client.run(&format!("ping -c 3 {}", pair.server.address), SHORT).map(|_| "")
+        pair.client
+            .run(&format!("ping -c 3 {}", pair.server.address), SHORT)
+            .map(|_| "")
     });
     pair.run_all(report);
     Ok(())
