@@ -224,8 +224,8 @@ impl Payload for Sges<'_> {
 ///
 /// # Safety
 ///
-/// `wr` must be a request of the caller of ibv_post_send(), valid for `'a`.
-unsafe fn send_wr<'a>(wr: &'a ibv_send_wr) -> Result<SendWr<Sges<'a>>, Errno> {
+/// `wr` must be a request of the caller of ibv_post_send(), valid as long as the result is used.
+unsafe fn send_wr(wr: &ibv_send_wr) -> Result<SendWr<Sges<'_>>, Errno> {
     let opcode = match wr.opcode {
         IBV_WR_SEND => SendOpcode::Send,
         IBV_WR_SEND_WITH_IMM => SendOpcode::SendImm,
@@ -342,10 +342,8 @@ pub(super) unsafe extern "C" fn post_recv(
     let requests = unsafe { walk(wr, |wr| wr.next) };
     let result = inner.post_recv(requests.map(|wr| {
         // SAFETY: The caller's list has `num_sge` entries.
-        (
-            wr.wr_id,
-            unsafe { Sges::new(wr.sg_list, wr.num_sge) }.iter(),
-        )
+        let sges = unsafe { Sges::new(wr.sg_list, wr.num_sge) };
+        (wr.wr_id, sges.iter())
     }));
     let Err((n, errno)) = result else {
         return 0;
