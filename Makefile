@@ -109,6 +109,14 @@ agent: root ## build the guests' agent
 	@$(ENTER) nice env RUSTFLAGS='-C target-feature=+crt-static -C strip=symbols' cargo build --locked --release --quiet \
 		--manifest-path qemu/Cargo.toml --package qiao-agent --target x86_64-unknown-linux-gnu
 
+.PHONY: interface
+interface: root ## make the tables of docs/interface.md anew from the code
+	@$(CARGO) run --locked --quiet --manifest-path qemu/Cargo.toml --package qiao_hw -- update docs/interface.md
+
+.PHONY: header
+header: root ## print the device interface as a C header
+	@$(CARGO) run --locked --quiet --manifest-path qemu/Cargo.toml --package qiao_hw -- header
+
 .PHONY: clean
 clean: ## remove what was built from this tree
 	@$(ENV)/clean.sh build

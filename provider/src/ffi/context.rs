@@ -200,7 +200,7 @@ fn write_version(version: u64, out: &mut [std::ffi::c_char]) {
     let text = format!(
         "{}.{}.{}",
         version >> 32,
-        version >> 16 & 0xffff,
+        (version >> 16) & 0xffff,
         version & 0xffff
     );
     out.fill(0);

@@ -38,7 +38,10 @@ impl Capture {
             endianness: Endianness::Little,
         };
         let file = BufWriter::new(File::create(path).map_err(PcapError::IoError)?);
-        Ok(Self { writer: PcapWriter::with_header(file, header)?, left: limit })
+        Ok(Self {
+            writer: PcapWriter::with_header(file, header)?,
+            left: limit,
+        })
     }
 
     /// Appends a packet that passed at `now` nanoseconds, if the file may still grow.

@@ -7,9 +7,7 @@ use super::path::{start, Head};
 use super::qp::{complete_send, Qp};
 use super::responder::syndrome;
 use super::{Counter, Data, Fault, Host, SendWqe};
-use qiao_fabric::wire::{
-    psn_add, psn_diff, AtomicEth, Ieth, ImmDt, Operation, Packet, Reth,
-};
+use qiao_fabric::wire::{psn_add, psn_diff, AtomicEth, Ieth, ImmDt, Operation, Packet, Reth};
 use qiao_hw::cqe::CqeStatus;
 use qiao_hw::qp::QpState;
 use qiao_hw::wqe::SendOpcode;
@@ -186,7 +184,12 @@ impl Qp {
             let packets = wqe.length.div_ceil(mtu).max(1);
             let first_psn = rq.next_psn;
             rq.next_psn = psn_add(first_psn, packets);
-            rq.pending.push_back(Pending { wqe, first_psn, packets, responses: 0 });
+            rq.pending.push_back(Pending {
+                wqe,
+                first_psn,
+                packets,
+                responses: 0,
+            });
         }
         let p = &mut rq.pending[rq.cursor.0];
         let fresh = rq.cursor.1 == 0;
@@ -217,7 +220,11 @@ impl Qp {
         };
         let end = psn_add(p.first_psn, next);
         rq.outstanding += usize::from(p.expects_data());
-        rq.cursor = if next == p.packets { (at + 1, 0) } else { (at, next) };
+        rq.cursor = if next == p.packets {
+            (at + 1, 0)
+        } else {
+            (at, next)
+        };
         if repeated {
             host.count(Counter::Retransmits);
         }
@@ -426,7 +433,9 @@ impl Qp {
         let offset = p.responses as usize * mtu;
         let rest = p.wqe.length as usize - offset;
         let is_read = p.wqe.opcode == SendOpcode::RdmaRead;
-        if !is_read || last != (p.responses + 1 == p.packets) || packet.payload.len() != rest.min(mtu)
+        if !is_read
+            || last != (p.responses + 1 == p.packets)
+            || packet.payload.len() != rest.min(mtu)
         {
             self.fail(CqeStatus::BadResponse, host);
             return;
@@ -504,7 +513,9 @@ fn message(
         b = b.header(&ImmDt { data: wqe.imm });
     }
     if ext.ieth {
-        b = b.header(&Ieth { rkey: u32::from_le_bytes(wqe.imm).into() });
+        b = b.header(&Ieth {
+            rkey: u32::from_le_bytes(wqe.imm).into(),
+        });
     }
     let out = b.payload(length);
     match &wqe.data {
