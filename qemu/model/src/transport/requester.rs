@@ -62,6 +62,9 @@ pub(super) struct Requester {
     rnr_retries: u8,
     timer: Option<u64>,
     rnr_until: Option<u64>,
+    /// The response that has been asked for again because a later one came: what else comes
+    /// meanwhile is of the same loss and costs no further retry.
+    asked_again: Option<u32>,
 }
 
 impl Requester {
@@ -269,6 +272,7 @@ impl Qp {
         }
         if self.requester.timer.is_some_and(|t| t <= now) {
             self.requester.timer = None;
+            self.requester.asked_again = None;
             host.count(Counter::LocalAckTimeouts);
             self.retry(self.requester.unacked, host);
             // Sending arms the timer anew.
@@ -292,6 +296,7 @@ impl Qp {
             return;
         }
         if self.requester.unacked != before {
+            self.requester.asked_again = None;
             self.requester.refill(&self.settings);
             self.requester.arm(now, &self.settings);
         }
@@ -368,7 +373,10 @@ impl Qp {
                 if psn_diff(psn, resume) <= 0 {
                     return true;
                 }
-                self.retry(resume, host);
+                if rq.asked_again != Some(resume) {
+                    rq.asked_again = Some(resume);
+                    self.retry(resume, host);
+                }
                 return false;
             }
             if psn_diff(psn, p.end_psn()) < 0 {
