@@ -58,14 +58,30 @@ impl Caps {
         let smallest = 1u64 << pages::limit::MIN_PAGE_SHIFT;
 
         let features = caps.features.get();
-        within("features (RC)", features & feature::RC, feature::RC..=feature::RC)?;
+        within(
+            "features (RC)",
+            features & feature::RC,
+            feature::RC..=feature::RC,
+        )?;
         within("page_sizes", caps.page_sizes.get() & !page_sizes, 0..=0)?;
-        within("page_sizes", caps.page_sizes.get() & smallest, smallest..=smallest)?;
-        within("cmd_timeout_ms", caps.cmd_timeout_ms.get().into(), 1..=MAX_TIMEOUT_MS.into())?;
+        within(
+            "page_sizes",
+            caps.page_sizes.get() & smallest,
+            smallest..=smallest,
+        )?;
+        within(
+            "cmd_timeout_ms",
+            caps.cmd_timeout_ms.get().into(),
+            1..=MAX_TIMEOUT_MS.into(),
+        )?;
         within("max_mr_size", caps.max_mr_size.get(), smallest..=u64::MAX)?;
         within("num_vectors", caps.num_vectors.get().into(), 2..=2048)?;
         within("max_sge", caps.max_sge.get().into(), 1..=MAX_SGE.into())?;
-        within("max_inline", caps.max_inline.get().into(), 0..=MAX_INLINE.into())?;
+        within(
+            "max_inline",
+            caps.max_inline.get().into(),
+            0..=MAX_INLINE.into(),
+        )?;
         check!(caps.num_ports, 1..=u8::MAX.into());
         check!(caps.log_max_cmds, 1..=12);
         // QPs 0 and 1 are those of the ports.

@@ -65,7 +65,11 @@ impl Doorbells {
 
 /// Makes clear bits.
 fn bits(count: u32) -> Result<KVec<u64>> {
-    Ok(KVec::from_elem(0, count.div_ceil(u64::BITS) as usize, GFP_KERNEL)?)
+    Ok(KVec::from_elem(
+        0,
+        count.div_ceil(u64::BITS) as usize,
+        GFP_KERNEL,
+    )?)
 }
 
 /// A page that is taken.

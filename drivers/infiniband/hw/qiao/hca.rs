@@ -16,6 +16,7 @@ use crate::{
         Oddity,
         Part, //
     },
+    hal::State,
     table::Tables, //
 };
 use core::convert::Infallible;
@@ -123,6 +124,11 @@ impl<'bound> Hca<'bound> {
         self.part.check().is_ok()
     }
 
+    /// Reads the state of the device.
+    pub(crate) fn state(&self) -> State {
+        self.part.state()
+    }
+
     /// Returns the table of QPs by QP number.
     pub(crate) fn qps(&self) -> &Arc<IdTable<QpHandle>> {
         &self.tables.qps
@@ -160,7 +166,9 @@ impl<'bound> Hca<'bound> {
     /// Writes to a doorbell slot. What was written to memory before is visible to the device then.
     /// Callable from any context.
     pub(crate) fn ring_doorbell(&self, slot: u32, value: u64) {
-        let written = self.doorbell_bar.try_write64(value, slot as usize * SLOT_SIZE);
+        let written = self
+            .doorbell_bar
+            .try_write64(value, slot as usize * SLOT_SIZE);
         // `Doorbells` has the size of the BAR.
         debug_assert!(written.is_ok());
     }

@@ -45,7 +45,11 @@ impl Place {
     #[must_use]
     pub(crate) fn finish(&mut self) -> bool {
         let completed = *self == Self::Completed;
-        *self = if completed { Self::Free } else { Self::Abandoned };
+        *self = if completed {
+            Self::Free
+        } else {
+            Self::Abandoned
+        };
         completed
     }
 }
