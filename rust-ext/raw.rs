@@ -32,7 +32,9 @@ pub(crate) unsafe fn device_from<'a>(dev: *mut bindings::device) -> &'a device::
 
 /// Returns the `struct pci_dev` behind `dev`.
 #[inline]
-pub(crate) fn pci_dev<Ctx: device::DeviceContext>(dev: &pci::Device<Ctx>) -> *mut bindings::pci_dev {
+pub(crate) fn pci_dev<Ctx: device::DeviceContext>(
+    dev: &pci::Device<Ctx>,
+) -> *mut bindings::pci_dev {
     // `pci::Device` is a transparent wrapper of `Opaque<struct pci_dev>`.
     core::ptr::from_ref(dev).cast_mut().cast()
 }

@@ -101,7 +101,10 @@ impl<T: FromBytes + IntoBytes + Immutable> Ring<T> {
         for i in 0..Self::WORDS {
             // SAFETY: By the type invariants these are words of the ring, and `copy` has as many,
             // at any alignment.
-            unsafe { to.wrapping_add(i).write_unaligned(from.wrapping_add(i).read_volatile()) };
+            unsafe {
+                to.wrapping_add(i)
+                    .write_unaligned(from.wrapping_add(i).read_volatile())
+            };
         }
         // SAFETY: All bytes were written, and `T` takes any (`FromBytes`).
         unsafe { copy.assume_init() }
@@ -115,7 +118,10 @@ impl<T: FromBytes + IntoBytes + Immutable> Ring<T> {
         for i in 0..Self::WORDS {
             // SAFETY: By the type invariants these are words of the ring, and `value` has as many
             // initialised ones (`IntoBytes`), at any alignment.
-            unsafe { to.wrapping_add(i).write_volatile(from.wrapping_add(i).read_unaligned()) };
+            unsafe {
+                to.wrapping_add(i)
+                    .write_volatile(from.wrapping_add(i).read_unaligned())
+            };
         }
     }
 }

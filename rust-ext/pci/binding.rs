@@ -84,6 +84,7 @@ impl<'bound> Binding<'bound> {
             value: unsafe { NonNull::new_unchecked(value) },
             _devres: devres,
             _value: PhantomData,
+            _invariant: PhantomData,
         })
     }
 }
@@ -96,7 +97,8 @@ impl<'bound> Binding<'bound> {
 pub struct Anchored<'bound, T: 'bound> {
     value: NonNull<T>,
     _devres: Devres<Erased>,
-    _value: PhantomData<(T, fn(&'bound ()) -> &'bound ())>,
+    _value: PhantomData<T>,
+    _invariant: PhantomData<fn(&'bound ()) -> &'bound ()>,
 }
 
 // SAFETY: Owns a `T`.
@@ -192,11 +194,8 @@ impl<'bound> BusMaster<'bound> {
         unsafe {
             bindings::pci_clear_master(dev);
             // What it reads does not matter, nor does that a device that is gone does not answer.
-            let _ = bindings::pci_read_config_word(
-                dev,
-                bindings::PCI_COMMAND as c_int,
-                &mut command,
-            );
+            let _ =
+                bindings::pci_read_config_word(dev, bindings::PCI_COMMAND as c_int, &mut command);
         }
     }
 }

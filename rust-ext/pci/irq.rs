@@ -89,9 +89,9 @@ impl<'bound> Vectors<'bound> {
         // SAFETY: The device is valid and has this vector.
         let irq = unsafe { bindings::pci_irq_vector(raw::pci_dev(self.binding.device()), index) };
         let irq = u32::try_from(irq)?;
-        let irq: Anchored<'bound, Irq<'bound, H>> = self
-            .binding
-            .anchor::<_, Error>(Irq::new(irq, name, self.clone(), handler))?;
+        let irq: Anchored<'bound, Irq<'bound, H>> =
+            self.binding
+                .anchor::<_, Error>(Irq::new(irq, name, self.clone(), handler))?;
         if let Some(n) = spread {
             irq.prefer(n);
         }

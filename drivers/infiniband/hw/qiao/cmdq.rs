@@ -17,16 +17,18 @@ use crate::{
     hal::CommandRings, //
 };
 use kernel::{
-    new_mutex,
     new_spinlock_irq,
     prelude::*,
     sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         barrier::{
             dma_mb,
             Read, //
         },
         Arc,
-        Mutex,
         SpinLockIrq, //
     },
     time::{
@@ -135,9 +137,11 @@ pub(crate) struct CommandQueue<'bound> {
     commands: Ring<Entry>,
     completions: Ring<Completion>,
     slots: KVec<Pin<KBox<Slot>>>,
-    /// Index of the next command; held while the command is put into the ring.
+    /// Happens for the task that may put the next command into the ring: a mutex with a limit.
     #[pin]
-    producer: Mutex<u32>,
+    turn: sync::Completion,
+    /// Index of the next command; changed by the task whose turn it is.
+    producer: Atomic<u32>,
     /// Index of the next completion.
     #[pin]
     consumer: SpinLockIrq<u32>,
@@ -164,9 +168,13 @@ impl<'bound> CommandQueue<'bound> {
                 commands: Ring::new(dev.as_ref(), size.log())?,
                 completions: Ring::new(dev.as_ref(), size.log())?,
                 slots,
-                producer <- new_mutex!(0),
+                turn <- sync::Completion::new(),
+                producer: Atomic::new(0),
                 consumer <- new_spinlock_irq!(0),
                 part,
+                _: {
+                    turn.complete();
+                },
             }? Error))
         })
     }
@@ -194,35 +202,43 @@ impl<'bound> CommandQueue<'bound> {
     }
 
     fn run(&self, entry: Entry) -> Result<Completion> {
-        let slot = self.submit(entry)?;
-        let completion = self.wait(slot);
+        // No wait is longer than the limit, whatever the device does, and however many tasks wait.
+        self.wait(&self.turn)?;
+        let slot = self.submit(entry);
+        self.turn.complete();
+        let slot = slot?;
+        let completion = self.collect(slot);
         slot.free.complete();
         completion
     }
 
     /// Puts a command into the ring, when the next place is free.
     fn submit(&self, mut entry: Entry) -> Result<&Slot> {
-        let mut producer = self.producer.lock();
-        let id = *producer;
+        let id = self.producer.load(Relaxed);
         let slot = self.slot(id).ok_or(EIO)?;
-        self.part.check()?;
-        // The command that has the place is waited for by its own task, with the same limit.
-        if slot.free.wait_timeout(self.timeout).is_err() {
-            self.fail(Cause::Timeout);
-        }
-        self.part.check()?;
+        self.wait(&slot.free)?;
         if !slot.start(id) {
             return Err(EIO);
         }
         entry.id.set(id);
         self.commands.write(id, &entry);
-        *producer = id.wrapping_add(1);
-        self.part.ring_commands(*producer);
+        self.producer.store(id.wrapping_add(1), Relaxed);
+        self.part.ring_commands(id.wrapping_add(1));
         Ok(slot)
     }
 
+    /// Waits for what other commands hold. Each must be done in the limit; if not all are, the
+    /// device has failed.
+    fn wait(&self, turn: &sync::Completion) -> Result {
+        self.part.check()?;
+        if turn.wait_timeout(self.timeout).is_err() {
+            self.fail(Cause::Timeout);
+        }
+        self.part.check()
+    }
+
     /// Waits for the completion of a command, or for the end of the device.
-    fn wait(&self, slot: &Slot) -> Result<Completion> {
+    fn collect(&self, slot: &Slot) -> Result<Completion> {
         if slot.completed.wait_timeout(self.timeout).is_err() {
             // An interrupt may have been lost.
             self.handle();
@@ -262,9 +278,11 @@ impl<'bound> CommandQueue<'bound> {
 
     fn deliver(&self, completion: &Completion) {
         let id = completion.id.get();
-        let delivered = self.slot(id).is_some_and(|slot| slot.deliver(id, completion));
+        let delivered = self
+            .slot(id)
+            .is_some_and(|slot| slot.deliver(id, completion));
         if !delivered {
-            self.part.note(Oddity::UnknownCommand);
+            self.part.note(Oddity::Completion);
         }
     }
 
@@ -289,6 +307,7 @@ impl<'bound> CommandQueue<'bound> {
 
     fn aborting(&self, first: bool) -> bool {
         if first {
+            self.turn.complete_all();
             self.slots.iter().for_each(|slot| slot.abort());
         }
         first

@@ -64,12 +64,12 @@ use rdma::{
     UnregisteredDevice, //
 };
 
-/// How long a reset may take. The capability block, which has the limit for commands, can only be
-/// read after it.
-const RESET_TIMEOUT: Delta = Delta::from_secs(30);
+/// How long a change of state may take. The capability block, which has the limit for commands,
+/// can only be read after the reset.
+const STATE_TIMEOUT: Delta = Delta::from_secs(30);
 
 /// How often the state is read meanwhile.
-const RESET_POLL: Delta = Delta::from_millis(1);
+const STATE_POLL: Delta = Delta::from_millis(1);
 
 kernel::pci_device_table!(
     PCI_TABLE,
@@ -225,13 +225,17 @@ impl<'bound> Live<'bound> {
             caps,
             comp_vectors,
         })?;
-        let mut live = Self::start_events(hca, &vectors)?;
+        let mut live = Self::start_events(binding, hca, &vectors)?;
         live.register(binding, device)?;
         Ok(live)
     }
 
     /// Starts the command queue and the event queues.
-    fn start_events(hca: Arc<Hca<'bound>>, vectors: &Arc<Vectors<'bound>>) -> Result<Self> {
+    fn start_events(
+        binding: Binding<'bound>,
+        hca: Arc<Hca<'bound>>,
+        vectors: &Arc<Vectors<'bound>>,
+    ) -> Result<Self> {
         let events = vectors.request(
             cmdq::VECTOR.into(),
             irq_name(&hca, "async", None)?,
@@ -246,17 +250,21 @@ impl<'bound> Live<'bound> {
             hca: hca.clone(),
         };
         hca.cmd().start()?;
+        await_state(binding, State::Enabled, || hca.state())?;
         live.events.handler().start()?;
         for n in 0..hca.comp_vectors() {
             let number = n + eq::FIRST_COMPLETION;
-            let irq: Anchored<'_, Irq<'_, CompletionHandler<'_>>> = vectors.request(
+            let irq = vectors.request(
                 number.into(),
                 irq_name(&hca, "comp", Some(n))?,
                 Some(n.into()),
                 CompletionHandler::new(hca.clone(), number),
             )?;
-            irq.handler().start()?;
             live.completions.push(irq, GFP_KERNEL)?;
+        }
+        // From here on the device has their memory, which `live` keeps until the device is quiet.
+        for irq in &live.completions {
+            irq.handler().start()?;
         }
         Ok(live)
     }
@@ -322,21 +330,30 @@ fn identify(binding: Binding<'_>, control: &Control<'_>) -> Result<&'static dyn 
 /// Brings the device into its initial state.
 fn reset(binding: Binding<'_>, hal: &dyn Hal, control: &Control<'_>) -> Result {
     hal.reset(control);
-    let state = read_poll_timeout(
-        || Ok(hal.state(control)),
-        |state| matches!(state, State::Ready | State::Fatal(_) | State::Absent),
-        RESET_POLL,
-        RESET_TIMEOUT,
+    await_state(binding, State::Ready, || hal.state(control))
+}
+
+/// Waits for a state that the device was told to go to.
+///
+/// # Errors
+///
+/// `ENODEV` if the device is gone, `ETIMEDOUT` if it stays in another state.
+fn await_state(binding: Binding<'_>, wanted: State, read: impl Fn() -> State) -> Result {
+    let reached = read_poll_timeout(
+        || Ok(read()),
+        |&state| state == wanted || state == State::Absent,
+        STATE_POLL,
+        STATE_TIMEOUT,
     );
-    match state {
-        Ok(State::Ready) => Ok(()),
+    match reached {
         Ok(State::Absent) => Err(ENODEV),
-        Ok(state) => {
-            dev_err!(binding.device(), "device failed in its reset: {state:?}\n");
-            Err(EIO)
-        }
+        Ok(_) => Ok(()),
         Err(e) => {
-            dev_err!(binding.device(), "device does not come out of its reset\n");
+            let state = read();
+            dev_err!(
+                binding.device(),
+                "device is in the state {state:?}, not {wanted:?}\n"
+            );
             Err(e)
         }
     }
@@ -344,7 +361,10 @@ fn reset(binding: Binding<'_>, hal: &dyn Hal, control: &Control<'_>) -> Result {
 
 fn read_caps(binding: Binding<'_>, hal: &dyn Hal, control: &Control<'_>) -> Result<Caps> {
     let caps = hal.caps(control).inspect_err(|_| {
-        dev_err!(binding.device(), "capability block is not where it can be\n");
+        dev_err!(
+            binding.device(),
+            "capability block is not where it can be\n"
+        );
     })?;
     Caps::new(caps).map_err(|nonsense| {
         dev_err!(
@@ -359,10 +379,7 @@ fn read_caps(binding: Binding<'_>, hal: &dyn Hal, control: &Control<'_>) -> Resu
 
 /// Allocates the vector of commands and events, and one for completions for each CPU, as far as
 /// the device has them and event queues for them.
-fn allocate_vectors<'bound>(
-    binding: Binding<'bound>,
-    caps: &Caps,
-) -> Result<Arc<Vectors<'bound>>> {
+fn allocate_vectors<'bound>(binding: Binding<'bound>, caps: &Caps) -> Result<Arc<Vectors<'bound>>> {
     let first: u32 = eq::FIRST_COMPLETION.into();
     let cpus = kernel::cpu::nr_cpu_ids();
     let max = (first + cpus)

@@ -5,6 +5,8 @@
 //! One for events of objects, ports and the device, which shares its vector with the command queue,
 //! and one for completions on each other vector. The number of a queue is that of its vector.
 
+mod pace;
+
 use crate::{
     doorbell::Slot,
     fatal::{
@@ -18,6 +20,7 @@ use kernel::{
         Handler,
         IrqReturn, //
     },
+    new_spinlock_irq,
     prelude::*,
     sync::{
         atomic::{
@@ -28,9 +31,15 @@ use kernel::{
             dma_mb,
             Read, //
         },
-        Arc, //
+        Arc,
+        SpinLockIrq, //
+    },
+    time::{
+        Instant,
+        Monotonic, //
     }, //
 };
+use pace::Pace;
 use qiao_hw::{
     cmd::{
         CreateEq,
@@ -125,8 +134,8 @@ impl EventRing {
         let arm = Arm {
             consumer,
             kind: ArmKind::Any,
-            // CAST: Truncation is meant. Each request follows an event, so the index has moved by
-            // less than the ring since the last, and this makes no two in a row equal.
+            // CAST: Truncation is meant. From one request to the next the index has moved, by at
+            // most `BUDGET`, so that no two in a row are equal.
             sequence: consumer as u8,
         };
         hca.ring_doorbell(self.slot.number(), arm.to_wire());
@@ -182,17 +191,23 @@ fn page_list(hca: &Hca<'_>, ring: &Ring<Eqe>) -> Result<(PageList, Option<Ring<U
 }
 
 /// Handles the vector of the command queue and of asynchronous events.
+#[pin_data]
 pub(crate) struct AsyncHandler<'bound> {
     hca: Arc<Hca<'bound>>,
     events: EventRing,
+    start: Instant<Monotonic>,
+    #[pin]
+    pace: SpinLockIrq<Pace>,
 }
 
 impl<'bound> AsyncHandler<'bound> {
-    pub(crate) fn new(hca: Arc<Hca<'bound>>) -> Result<Self> {
-        Ok(Self {
+    pub(crate) fn new(hca: Arc<Hca<'bound>>) -> impl PinInit<Self, Error> + 'bound {
+        try_pin_init!(Self {
             events: EventRing::new(&hca, ASYNC)?,
             hca,
-        })
+            start: Instant::now(),
+            pace <- new_spinlock_irq!(Pace::new()),
+        }? Error)
     }
 
     /// Starts the queue, when commands can be executed.
@@ -201,6 +216,10 @@ impl<'bound> AsyncHandler<'bound> {
     }
 
     fn event(&self, eqe: &Eqe) {
+        if !self.pace.lock().count(self.start.elapsed().as_millis()) {
+            self.hca.cmd().fail(Cause::Flood);
+            return;
+        }
         match EventType::from_wire(eqe.event_type) {
             Some(EventType::CommEstablished) => self.qp(eqe, QpEvent::CommunicationEstablished),
             Some(EventType::SqDrained) => self.qp(eqe, QpEvent::SqDrained),
@@ -223,7 +242,7 @@ impl<'bound> AsyncHandler<'bound> {
             }
             // There are no SRQs yet, and completions have queues of their own.
             Some(EventType::SrqLimit | EventType::SrqError | EventType::Completion) | None => {
-                self.hca.note(Oddity::UnknownEvent);
+                self.hca.note(Oddity::Event);
             }
         }
     }
@@ -243,10 +262,12 @@ impl<'bound> AsyncHandler<'bound> {
 
     fn port(&self, eqe: &Eqe, event: PortEvent) {
         if !(1..=self.hca.caps().num_ports).contains(&eqe.port) {
-            self.hca.note(Oddity::UnknownPort);
+            self.hca.note(Oddity::Port);
             return;
         }
-        self.hca.events().dispatch(DeviceEvent::Port(eqe.port.into(), event));
+        self.hca
+            .events()
+            .dispatch(DeviceEvent::Port(eqe.port.into(), event));
     }
 }
 
@@ -280,7 +301,7 @@ impl<'bound> CompletionHandler<'bound> {
 
     fn event(&self, eqe: &Eqe, cx: &EventCx<'_>) {
         if EventType::from_wire(eqe.event_type) != Some(EventType::Completion) {
-            self.hca.note(Oddity::UnknownEvent);
+            self.hca.note(Oddity::Event);
             return;
         }
         if let Some(cq) = self.hca.cqs().get(eqe.id.get()) {

@@ -3,7 +3,7 @@
 //! A part, and how it comes to its end.
 //!
 //! A device that has failed is fenced before anybody is told: once bus mastering is off, it neither
-//! writes memory nor raises interrupts, so that what was mapped for it can be taken back even though
+//! writes memory nor raises interrupts, so that what was mapped for it can be taken back although
 //! it does not answer. Only a reset of the function, or binding it anew, brings it back to life,
 //! with new objects.
 
@@ -42,6 +42,10 @@ pub(crate) enum Cause {
     Timeout,
     /// It says that it has failed, with a number of its vendor.
     Reported(u64),
+    /// It has been reset, or has reset itself.
+    Stopped,
+    /// It sends events faster than they can be used.
+    Flood,
     /// The bus has failed.
     Bus,
 }
@@ -52,6 +56,8 @@ impl fmt::Display for Cause {
             Self::Removed => f.write_str("it is gone"),
             Self::Timeout => f.write_str("a command was not answered in time"),
             Self::Reported(cause) => write!(f, "it reports a failure, cause {cause:#x}"),
+            Self::Stopped => f.write_str("it has stopped"),
+            Self::Flood => f.write_str("it floods the system with events"),
             Self::Bus => f.write_str("the bus has failed"),
         }
     }
@@ -71,11 +77,11 @@ mod life {
 #[repr(u8)]
 pub(crate) enum Oddity {
     /// It has completed a command that was not outstanding.
-    UnknownCommand,
+    Completion,
     /// It has sent an event of a type that the queue does not carry.
-    UnknownEvent,
+    Event,
     /// It has sent an event of a port that it does not have.
-    UnknownPort,
+    Port,
 }
 
 impl Oddity {
@@ -83,9 +89,9 @@ impl Oddity {
 
     fn text(self) -> &'static str {
         match self {
-            Self::UnknownCommand => "completes a command that is not outstanding",
-            Self::UnknownEvent => "sends an event of an unknown type",
-            Self::UnknownPort => "sends an event of a port that it does not have",
+            Self::Completion => "completes a command that is not outstanding",
+            Self::Event => "sends an event of an unknown type",
+            Self::Port => "sends an event of a port that it does not have",
         }
     }
 }
@@ -172,12 +178,18 @@ impl<'bound> Part<'bound> {
         self.life.cmpxchg(life::ALIVE, life, Full).is_ok()
     }
 
+    /// Reads the state of the device.
+    pub(crate) fn state(&self) -> State {
+        self.hal.state(&self.control)
+    }
+
     /// Looks whether the device is still there and well, and gives it up if not; true if this did.
     pub(crate) fn examine(&self) -> bool {
-        match self.hal.state(&self.control) {
+        match self.state() {
             State::Absent => self.fail(Cause::Removed),
             State::Fatal(cause) => self.fail(Cause::Reported(cause.into())),
-            State::Reset | State::Ready | State::Enabled => false,
+            State::Reset | State::Ready => self.fail(Cause::Stopped),
+            State::Enabled => false,
         }
     }
 

@@ -16,6 +16,7 @@ use crate::{
         Oddity,
         Part, //
     },
+    hal::State,
     table::Tables, //
 };
 use core::convert::Infallible;
@@ -116,11 +117,17 @@ impl<'bound> Hca<'bound> {
         &self.cmd
     }
 
-    /// Returns whether the device works, as far as is known. If not, it is fenced: it neither writes
-    /// memory nor raises interrupts, so that what was mapped for it can be taken back even if it did
-    /// not confirm that.
+    /// Returns whether the device works, as far as is known.
+    ///
+    /// If not, it is fenced: it neither writes memory nor raises interrupts, so that what was mapped
+    /// for it can be taken back even if it did not confirm that.
     pub(crate) fn is_alive(&self) -> bool {
         self.part.check().is_ok()
+    }
+
+    /// Reads the state of the device.
+    pub(crate) fn state(&self) -> State {
+        self.part.state()
     }
 
     /// Returns the table of QPs by QP number.
@@ -160,7 +167,9 @@ impl<'bound> Hca<'bound> {
     /// Writes to a doorbell slot. What was written to memory before is visible to the device then.
     /// Callable from any context.
     pub(crate) fn ring_doorbell(&self, slot: u32, value: u64) {
-        let written = self.doorbell_bar.try_write64(value, slot as usize * SLOT_SIZE);
+        let written = self
+            .doorbell_bar
+            .try_write64(value, slot as usize * SLOT_SIZE);
         // `Doorbells` has the size of the BAR.
         debug_assert!(written.is_ok());
     }

@@ -2,7 +2,7 @@
 
 //! Which commands are outstanding.
 //!
-//! No kernel in here; `make check` runs the tests.
+//! No kernel in here: the tests are those of `qemu/driver`.
 
 /// What is in one entry of the command ring.
 ///
@@ -45,7 +45,11 @@ impl Place {
     #[must_use]
     pub(crate) fn finish(&mut self) -> bool {
         let completed = *self == Self::Completed;
-        *self = if completed { Self::Free } else { Self::Abandoned };
+        *self = if completed {
+            Self::Free
+        } else {
+            Self::Abandoned
+        };
         completed
     }
 }

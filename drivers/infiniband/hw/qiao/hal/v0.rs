@@ -56,7 +56,10 @@ impl Hal for V0 {
             return Err(ERANGE);
         }
         let mut caps = Caps::new_zeroed();
-        for (at, word) in (offset..).step_by(4).zip(caps.as_mut_bytes().chunks_exact_mut(4)) {
+        for (at, word) in (offset..)
+            .step_by(4)
+            .zip(caps.as_mut_bytes().chunks_exact_mut(4))
+        {
             let value = control.try_read32(at).map_err(|_| ERANGE)?;
             word.copy_from_slice(&value.to_le_bytes());
         }
