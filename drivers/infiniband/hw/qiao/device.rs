@@ -13,6 +13,7 @@ use crate::{
     pd::Pd,
     port::Ports,
     qp::Qp,
+    table::FIRST_QPN,
     ucontext::Context, //
 };
 use kernel::{
@@ -93,7 +94,7 @@ impl rdma::Driver for Qiao {
 
     fn query_device(cx: &Cx<'_, Self>) -> Result<DeviceAttr> {
         let caps = cx.data().hca().caps();
-        let max_qp = pow2(caps.log_max_qp);
+        let max_qp = pow2(caps.log_max_qp).saturating_sub(FIRST_QPN);
         let max_sge = u32::from(caps.max_sge.get());
         let atomic = caps.features.get() & feature::ATOMIC != 0;
         Ok(DeviceAttr {
