@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Those sources of the kernel driver that know no kernel, for their tests. Kbuild compiles the same
-//! files as modules of the driver.
+//! Those sources of the kernel driver that know no kernel, for their tests. Kbuild compiles the
+//! same files as modules of the driver.
 
 #![cfg(test)]
 

@@ -92,7 +92,8 @@ impl Caps {
         check!(caps.log_max_rq_wqes, 0..=MAX_LOG_ENTRIES.into());
         check!(caps.log_max_cq, 0..=MAX_LOG_OBJECTS.into());
         check!(caps.log_max_cqe, 0..=MAX_LOG_ENTRIES.into());
-        check!(caps.log_max_key, 0..=MAX_LOG_OBJECTS.into());
+        // Index 0 is not used.
+        check!(caps.log_max_key, 1..=MAX_LOG_OBJECTS.into());
         check!(caps.log_max_pd, 0..=MAX_LOG_OBJECTS.into());
         // One for events and one for completions.
         check!(caps.log_max_eq, 1..=12);
@@ -162,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_plausible_block_is_taken_as_it_is() {
-        let caps = Caps::new(good()).ok().expect("refused");
+        let caps = Caps::new(good()).expect("refused");
         assert_eq!(*caps, good());
     }
 
@@ -205,6 +206,7 @@ mod tests {
         assert_eq!(refused(|c| c.log_max_rq_wqes = 64), "log_max_rq_wqes");
         assert_eq!(refused(|c| c.log_max_cq = 32), "log_max_cq");
         assert_eq!(refused(|c| c.log_max_cqe = 255), "log_max_cqe");
+        assert_eq!(refused(|c| c.log_max_key = 0), "log_max_key");
         assert_eq!(refused(|c| c.log_max_key = 25), "log_max_key");
         assert_eq!(refused(|c| c.log_max_pd = 25), "log_max_pd");
         assert_eq!(refused(|c| c.log_max_eq = 0), "log_max_eq");
