@@ -22,8 +22,8 @@ use kernel::{
 
 /// A PCI driver.
 ///
-/// As [`pci::Driver`], with the callbacks that that lacks. All callbacks of a device are serialised
-/// by its device lock.
+/// As [`pci::Driver`], with the callbacks that it does not have. All callbacks of a device are
+/// serialised by its device lock.
 pub trait Driver {
     /// What the driver knows about each entry of the table of ids.
     type IdInfo: 'static;

@@ -51,7 +51,8 @@ impl Completion {
         unsafe { bindings::complete_all(self.inner.get()) };
     }
 
-    /// Consumes one [`complete`](Self::complete); false if there is none. Callable from any context.
+    /// Consumes one [`complete`](Self::complete); false if there is none. Callable from any
+    /// context.
     #[inline]
     pub fn try_wait(&self) -> bool {
         // SAFETY: By the type the completion is initialised.

@@ -48,8 +48,8 @@ pub struct IdTable<T: Clone + Send + Sync> {
 // SAFETY: The table owns its values, which are `Send`.
 unsafe impl<T: Clone + Send + Sync> Send for IdTable<T> {}
 
-// SAFETY: All access is serialised by the lock of `xa`; values are used (`clone`) and dropped by any
-// thread, and are `Send` and `Sync`.
+// SAFETY: All access is serialised by the lock of `xa`; values are used (`clone`) and dropped by
+// any thread, and are `Send` and `Sync`.
 unsafe impl<T: Clone + Send + Sync> Sync for IdTable<T> {}
 
 impl<T: Clone + Send + Sync> IdTable<T> {

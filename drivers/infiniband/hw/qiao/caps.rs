@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! What a part has, checked.
+//!
+//! No kernel in here: the tests are those of `qemu/driver`.
 
 use core::ops::{
     Deref,
@@ -90,7 +92,8 @@ impl Caps {
         check!(caps.log_max_rq_wqes, 0..=MAX_LOG_ENTRIES.into());
         check!(caps.log_max_cq, 0..=MAX_LOG_OBJECTS.into());
         check!(caps.log_max_cqe, 0..=MAX_LOG_ENTRIES.into());
-        check!(caps.log_max_key, 0..=MAX_LOG_OBJECTS.into());
+        // Index 0 is not used.
+        check!(caps.log_max_key, 1..=MAX_LOG_OBJECTS.into());
         check!(caps.log_max_pd, 0..=MAX_LOG_OBJECTS.into());
         // One for events and one for completions.
         check!(caps.log_max_eq, 1..=12);
@@ -120,5 +123,115 @@ fn within(field: &'static str, value: u64, range: RangeInclusive<u64>) -> Result
         Ok(())
     } else {
         Err(Nonsense { field, value })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> caps::Caps {
+        let mut caps = caps::Caps::zeroed();
+        caps.features.set(feature::RC);
+        caps.page_sizes.set(1 << 12 | 1 << 21);
+        caps.max_mr_size.set(1 << 40);
+        caps.cmd_timeout_ms.set(60_000);
+        caps.num_vectors.set(2);
+        caps.max_sge.set(16);
+        caps.max_inline.set(256);
+        caps.num_ports = 1;
+        caps.log_max_cmds = 6;
+        caps.log_max_qp = 14;
+        caps.log_max_sq_blocks = 15;
+        caps.log_max_rq_wqes = 14;
+        caps.log_max_cq = 14;
+        caps.log_max_cqe = 20;
+        caps.log_max_key = 20;
+        caps.log_max_pd = 14;
+        caps.log_max_eq = 6;
+        caps.log_max_eqe = 12;
+        caps.local_ack_delay = 14;
+        caps
+    }
+
+    /// Returns the field that is refused after `spoil`.
+    fn refused(spoil: impl FnOnce(&mut caps::Caps)) -> &'static str {
+        let mut caps = good();
+        spoil(&mut caps);
+        Caps::new(caps).err().expect("accepted").field
+    }
+
+    #[test]
+    fn a_plausible_block_is_taken_as_it_is() {
+        let caps = Caps::new(good()).expect("refused");
+        assert_eq!(*caps, good());
+    }
+
+    #[test]
+    fn blocks_of_one_byte_repeated_are_refused() {
+        for byte in [0u8, 0xff, 0x55, 0xaa] {
+            let caps = zerocopy::transmute!([byte; size_of::<caps::Caps>()]);
+            assert!(Caps::new(caps).is_err(), "{byte:#x}");
+        }
+    }
+
+    #[test]
+    fn each_field_has_its_limits() {
+        assert_eq!(refused(|c| c.features.set(0)), "features (RC)");
+        assert_eq!(refused(|c| c.page_sizes.set(1 << 21)), "page_sizes");
+        assert_eq!(
+            refused(|c| c.page_sizes.set(1 << 12 | 1 << 11)),
+            "page_sizes"
+        );
+        assert_eq!(
+            refused(|c| c.page_sizes.set(1 << 12 | 1 << 32)),
+            "page_sizes"
+        );
+        assert_eq!(refused(|c| c.max_mr_size.set(0)), "max_mr_size");
+        assert_eq!(refused(|c| c.cmd_timeout_ms.set(0)), "cmd_timeout_ms");
+        assert_eq!(
+            refused(|c| c.cmd_timeout_ms.set(u32::MAX)),
+            "cmd_timeout_ms"
+        );
+        assert_eq!(refused(|c| c.num_vectors.set(1)), "num_vectors");
+        assert_eq!(refused(|c| c.max_sge.set(0)), "max_sge");
+        assert_eq!(refused(|c| c.max_sge.set(255)), "max_sge");
+        assert_eq!(refused(|c| c.max_inline.set(4061)), "max_inline");
+        assert_eq!(refused(|c| c.num_ports = 0), "num_ports");
+        assert_eq!(refused(|c| c.log_max_cmds = 0), "log_max_cmds");
+        assert_eq!(refused(|c| c.log_max_cmds = 13), "log_max_cmds");
+        assert_eq!(refused(|c| c.log_max_qp = 1), "log_max_qp");
+        assert_eq!(refused(|c| c.log_max_qp = 25), "log_max_qp");
+        assert_eq!(refused(|c| c.log_max_sq_blocks = 24), "log_max_sq_blocks");
+        assert_eq!(refused(|c| c.log_max_rq_wqes = 64), "log_max_rq_wqes");
+        assert_eq!(refused(|c| c.log_max_cq = 32), "log_max_cq");
+        assert_eq!(refused(|c| c.log_max_cqe = 255), "log_max_cqe");
+        assert_eq!(refused(|c| c.log_max_key = 0), "log_max_key");
+        assert_eq!(refused(|c| c.log_max_key = 25), "log_max_key");
+        assert_eq!(refused(|c| c.log_max_pd = 25), "log_max_pd");
+        assert_eq!(refused(|c| c.log_max_eq = 0), "log_max_eq");
+        assert_eq!(refused(|c| c.log_max_eqe = 24), "log_max_eqe");
+        assert_eq!(refused(|c| c.local_ack_delay = 32), "local_ack_delay");
+    }
+
+    #[test]
+    fn fields_of_features_that_are_absent_do_not_count() {
+        let spoil = |caps: &mut caps::Caps| {
+            caps.log_max_srq = 200;
+            caps.log_max_xrcd = 200;
+        };
+        let mut caps = good();
+        spoil(&mut caps);
+        assert!(Caps::new(caps).is_ok());
+        caps.features.set(feature::RC | feature::SRQ);
+        assert_eq!(
+            Caps::new(caps).err().expect("accepted").field,
+            "log_max_srq"
+        );
+        caps.features.set(feature::RC | feature::XRC);
+        assert_eq!(
+            Caps::new(caps).err().expect("accepted").field,
+            "log_max_xrcd"
+        );
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct Doorbells {
     count: u32,
     /// A bit for each page; set if the page is taken.
     #[pin]
-    taken: Mutex<KVec<u64>>,
+    taken: Mutex<KVVec<u64>>,
 }
 
 impl Doorbells {
@@ -64,8 +64,8 @@ impl Doorbells {
 }
 
 /// Makes clear bits.
-fn bits(count: u32) -> Result<KVec<u64>> {
-    Ok(KVec::from_elem(
+fn bits(count: u32) -> Result<KVVec<u64>> {
+    Ok(KVVec::from_elem(
         0,
         count.div_ceil(u64::BITS) as usize,
         GFP_KERNEL,
@@ -89,7 +89,7 @@ impl Drop for PageNumber {
 struct Page<M> {
     /// A bit for each slot; set if the slot is taken.
     #[pin]
-    taken: Mutex<KVec<u64>>,
+    taken: Mutex<KVVec<u64>>,
     // Dropped in this order: the page is free when nothing of its owner is left.
     attachment: M,
     number: PageNumber,

@@ -254,14 +254,17 @@ impl<'bound> Live<'bound> {
         live.events.handler().start()?;
         for n in 0..hca.comp_vectors() {
             let number = n + eq::FIRST_COMPLETION;
-            let irq: Anchored<'_, Irq<'_, CompletionHandler<'_>>> = vectors.request(
+            let irq = vectors.request(
                 number.into(),
                 irq_name(&hca, "comp", Some(n))?,
                 Some(n.into()),
                 CompletionHandler::new(hca.clone(), number),
             )?;
-            irq.handler().start()?;
             live.completions.push(irq, GFP_KERNEL)?;
+        }
+        // From here on the device has their memory, which `live` keeps until the device is quiet.
+        for irq in &live.completions {
+            irq.handler().start()?;
         }
         Ok(live)
     }

@@ -3,7 +3,7 @@
 //! A part, and how it comes to its end.
 //!
 //! A device that has failed is fenced before anybody is told: once bus mastering is off, it neither
-//! writes memory nor raises interrupts, so that what was mapped for it can be taken back even though
+//! writes memory nor raises interrupts, so that what was mapped for it can be taken back although
 //! it does not answer. Only a reset of the function, or binding it anew, brings it back to life,
 //! with new objects.
 

@@ -117,9 +117,10 @@ impl<'bound> Hca<'bound> {
         &self.cmd
     }
 
-    /// Returns whether the device works, as far as is known. If not, it is fenced: it neither writes
-    /// memory nor raises interrupts, so that what was mapped for it can be taken back even if it did
-    /// not confirm that.
+    /// Returns whether the device works, as far as is known.
+    ///
+    /// If not, it is fenced: it neither writes memory nor raises interrupts, so what was mapped for
+    /// it can be taken back even if it did not confirm that.
     pub(crate) fn is_alive(&self) -> bool {
         self.part.check().is_ok()
     }

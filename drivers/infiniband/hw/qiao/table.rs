@@ -18,6 +18,9 @@ use rdma::{
 /// (IBTA vol. 1, 3.9).
 const FIRST_QPN: u32 = 2;
 
+/// The first key index that may be dealt out: the key 0 is never valid.
+const FIRST_KEY: u32 = 1;
+
 /// The tables of a device.
 pub(crate) struct Tables {
     /// QPs, for their events.
@@ -36,7 +39,7 @@ impl Tables {
             qps: IdTable::new(FIRST_QPN..=last(caps.log_max_qp))?,
             cqs: IdTable::new(0..=last(caps.log_max_cq))?,
             pds: IdTable::new(0..=last(caps.log_max_pd))?,
-            keys: IdTable::new(0..=last(caps.log_max_key))?,
+            keys: IdTable::new(FIRST_KEY..=last(caps.log_max_key))?,
         })
     }
 }

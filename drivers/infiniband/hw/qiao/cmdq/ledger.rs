@@ -2,7 +2,7 @@
 
 //! Which commands are outstanding.
 //!
-//! No kernel in here; `make check` runs the tests.
+//! No kernel in here: the tests are those of `qemu/driver`.
 
 /// What is in one entry of the command ring.
 ///

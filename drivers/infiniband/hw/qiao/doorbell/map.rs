@@ -2,7 +2,7 @@
 
 //! Which slots of a page are taken.
 //!
-//! No kernel in here; `make check` runs the tests.
+//! No kernel in here: the tests are those of `qemu/driver`.
 
 /// The first slots of all pairs.
 const FIRSTS: u64 = 0x5555_5555_5555_5555;

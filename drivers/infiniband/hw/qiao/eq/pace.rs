@@ -5,7 +5,7 @@
 //! Each event costs the kernel memory until its consumer has seen it, and the consumer may be slow
 //! or asleep. So a device that never stops is stopped.
 //!
-//! No kernel in here; `make check` runs the tests.
+//! No kernel in here: the tests are those of `qemu/driver`.
 
 /// Most events in a row: each QP of a large system may fail at once.
 const BURST: u32 = 1 << 16;
