@@ -18,7 +18,7 @@ KBUILD = $(ENTER) sh -c 'mkdir -p "$$QIAO_BUILD/$(2)" && exec nice make -C "$$QI
 
 # What the source tree has so far; an absent piece is not built and not tested.
 PIECES := $(if $(wildcard Kbuild),modules) $(if $(wildcard provider/Cargo.toml),provider) \
-	$(if $(wildcard qemu/model/Cargo.toml),model)
+	$(if $(wildcard qemu/model/src/main.rs),model)
 
 .PHONY: help
 help: ## list the targets
