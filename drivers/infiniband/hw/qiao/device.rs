@@ -13,7 +13,10 @@ use crate::{
     pd::Pd,
     port::Ports,
     qp::Qp,
-    table::FIRST_QPN,
+    table::{
+        FIRST_KEY,
+        FIRST_QPN, //
+    },
     ucontext::Context, //
 };
 use kernel::{
@@ -26,6 +29,7 @@ use rdma::{
     Cx,
     DeviceAttr,
     DeviceInfo,
+    FwVersion,
     Gid,
     Guid,
     PortAttr,
@@ -112,7 +116,7 @@ impl rdma::Driver for Qiao {
             max_sge_rd: max_sge,
             max_cq: pow2(caps.log_max_cq),
             max_cqe: pow2(caps.log_max_cqe),
-            max_mr: pow2(caps.log_max_key),
+            max_mr: pow2(caps.log_max_key).saturating_sub(FIRST_KEY),
             max_pd: pow2(caps.log_max_pd),
             // Only memory limits them; the core and libraries take this as signed.
             max_ah: i32::MAX.unsigned_abs(),
@@ -127,6 +131,16 @@ impl rdma::Driver for Qiao {
             max_pkeys: cx.data().ports.max_pkeys(),
             local_ca_ack_delay: caps.local_ack_delay,
         })
+    }
+
+    fn fw_version(cx: &Cx<'_, Self>) -> FwVersion {
+        let version = cx.data().hca().caps().fw_version.get();
+        // CAST: Each to the bits that the interface gives it.
+        FwVersion {
+            major: (version >> 32) as u32,
+            minor: (version >> 16) as u16,
+            patch: version as u16,
+        }
     }
 
     fn query_port(cx: &Cx<'_, Self>, port: u32) -> Result<PortAttr> {

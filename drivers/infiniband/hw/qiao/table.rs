@@ -19,7 +19,7 @@ use rdma::{
 pub(crate) const FIRST_QPN: u32 = 2;
 
 /// The first key index that may be dealt out: the key 0 is never valid.
-const FIRST_KEY: u32 = 1;
+pub(crate) const FIRST_KEY: u32 = 1;
 
 /// The tables of a device.
 pub(crate) struct Tables {
