@@ -19,17 +19,6 @@ pub(crate) fn device<Ctx: device::DeviceContext>(
     core::ptr::from_ref(dev).cast_mut().cast()
 }
 
-/// Returns the `device::Device` in front of `dev`.
-///
-/// # Safety
-///
-/// `dev` must be a valid `struct device` with a reference count of at least one during `'a`.
-#[inline]
-pub(crate) unsafe fn device_from<'a>(dev: *mut bindings::device) -> &'a device::Device {
-    // SAFETY: By the safety requirements; `device::Device` is a transparent wrapper.
-    unsafe { &*dev.cast() }
-}
-
 /// Returns the `struct pci_dev` behind `dev`.
 #[inline]
 pub(crate) fn pci_dev<Ctx: device::DeviceContext>(

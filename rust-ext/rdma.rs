@@ -102,7 +102,6 @@ mod rdma {
             QpType, //
         },
         ucontext::{
-            IoCache,
             IoPages,
             MmapHandle,
             Ucontext,
@@ -119,7 +118,3 @@ mod rdma {
 }
 
 pub use self::rdma::*;
-
-// What `pr_*!` of this crate prints in front.
-#[allow(dead_code)]
-const __LOG_PREFIX: &[u8] = b"rdma\0";

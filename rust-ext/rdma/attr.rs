@@ -17,11 +17,6 @@ pub struct Guid(pub u64);
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
-    /// Makes the GID of the port `guid` in the subnet `prefix`.
-    pub fn new(prefix: u64, guid: Guid) -> Self {
-        Self(((u128::from(prefix) << 64) | u128::from(guid.0)).to_be_bytes())
-    }
-
     pub(super) fn from_raw(raw: &bindings::ib_gid) -> Self {
         // SAFETY: All members of the union are 16 plain bytes.
         Self(unsafe { raw.raw })

@@ -173,16 +173,6 @@ impl<T: Driver> Device<T> {
     }
 }
 
-impl<T: Driver> AsRef<device::Device> for Device<T> {
-    fn as_ref(&self) -> &device::Device {
-        // SAFETY: By the type invariants the embedded device is initialised; it stays as long as
-        // the whole.
-        let dev = unsafe { (*self.as_raw()).__bindgen_anon_1.dev.as_mut() };
-        // SAFETY: As before; the device is embedded in `self`, whose lifetime the result gets.
-        unsafe { raw::device_from(dev) }
-    }
-}
-
 /// What a device is, besides what its operations say.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceInfo {
@@ -325,8 +315,8 @@ impl<'a, T: Driver> Registration<'a, T> {
             (*raw).phys_port_cnt = u32::from(info.ports);
             (*raw).num_comp_vectors = c_int::from(info.comp_vectors);
         }
-        // SAFETY: The device is valid. It stays so, with its parent bound, until `stop`, which
-        // waits for all that use the gate.
+        // SAFETY: The device is valid. It stays so, with its parent bound, until the gate is
+        // revoked, which waits for all that use it.
         unsafe { dev.device().lifeline.open() };
 
         // SAFETY: The device is complete and not registered, and `parent` is bound for `'a`, in
@@ -343,17 +333,12 @@ impl<'a, T: Driver> Registration<'a, T> {
         Ok(this)
     }
 
-    /// Returns the device.
-    pub fn device(&self) -> &Device<T> {
-        self.dev.device()
-    }
-
     /// Lets events through from now on.
     ///
     /// What happened at a port since the core asked for its state is lost; an event makes the core
     /// ask again.
     fn open_events(&self) {
-        let events = &self.device().events;
+        let events = &self.dev.device().events;
         // SAFETY: Called once, for a device that is registered, and stays so until the events are
         // revoked.
         unsafe { events.open() };

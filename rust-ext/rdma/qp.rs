@@ -35,8 +35,8 @@ pub trait QpOps: Sized + Send + Sync + 'static {
 
     /// Creates a queue pair of user space, in the state Reset.
     ///
-    /// `handle` is for the driver's table of queue pairs. If this fails then the handle is
-    /// revoked, so it does no harm there. The consumer gets the sizes that it asked for, or nothing.
+    /// `handle` is for the driver's table of queue pairs. If this fails then the handle is revoked,
+    /// so it does no harm there. The consumer gets the sizes that it asked for, or nothing.
     fn create_user(
         cx: &Cx<'_, Self::Driver>,
         attr: &QpInitAttr<'_, Self::Driver>,
@@ -60,16 +60,6 @@ pub trait QpOps: Sized + Send + Sync + 'static {
     /// neither reads the queues nor writes completions of them, or their memory is
     /// [abandoned](super::Lent::abandon).
     fn destroy(qp: &Qp<Self::Driver>, cx: &Cx<'_, Self::Driver>);
-}
-
-impl<Q: QpOps> Obj<bindings::ib_qp, Q> {
-    /// Returns the protection domain.
-    pub fn pd(&self) -> &Pd<Q::Driver> {
-        // SAFETY: The core sets the domain before it calls the create operation, and keeps both
-        // until after the destroy operation. Only targets of XRC have none, for which there must be
-        // an XRC domain, which no driver of this abstraction creates.
-        unsafe { Pd::<Q::Driver>::from_raw((*self.as_raw()).pd) }
-    }
 }
 
 /// What a consumer asks for. All of it is user input.

@@ -211,7 +211,7 @@ pub struct QpAttr {
     pub max_dest_rd_atomic: u8,
     /// Code of the time in RNR NAKs, 5 bits.
     pub min_rnr_timer: u8,
-    /// Time to wait for an acknowledgement: 4.096 µs * 2^n, or 0 for ever; 5 bits.
+    /// Time to wait for an acknowledgment: 4.096 µs * 2^n, or 0 for ever; 5 bits.
     pub timeout: u8,
     /// Retries after a timeout or a sequence error, 3 bits.
     pub retry_cnt: u8,

@@ -52,7 +52,7 @@ pub trait UcontextOps: Sized + Send + Sync + 'static {
 pub struct UcontextHandle(Arc<Gate<bindings::ib_ucontext>>);
 
 impl UcontextHandle {
-    /// Lets user space map `pages`, until the handle that is returned is dropped.
+    /// Lets user space map `pages`, uncached, until the handle that is returned is dropped.
     ///
     /// A mapping stays until the process undoes it, or until the device goes away: then the core
     /// replaces it by empty memory.
@@ -60,12 +60,11 @@ impl UcontextHandle {
     /// # Errors
     ///
     /// `ENOMEM` if there is no memory or no offset left, `ENODEV` if the context is gone.
-    pub fn mmap_insert(&self, pages: IoPages, cache: IoCache) -> Result<MmapHandle> {
+    pub fn mmap_insert(&self, pages: IoPages) -> Result<MmapHandle> {
         let entry = KBox::pin_init(
             pin_init!(MmapEntry {
                 raw: Opaque::zeroed(),
                 pages,
-                cache,
             }),
             GFP_KERNEL,
         )?;
@@ -130,15 +129,6 @@ impl IoPages {
     }
 }
 
-/// How the CPU treats a mapping.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IoCache {
-    /// Each write goes out as it is.
-    Uncached,
-    /// Writes may be gathered.
-    WriteCombined,
-}
-
 /// Something that user space may map; the core holds it by `raw`.
 #[repr(C)]
 #[pin_data]
@@ -146,7 +136,6 @@ struct MmapEntry {
     #[pin]
     raw: Opaque<bindings::rdma_user_mmap_entry>,
     pages: IoPages,
-    cache: IoCache,
 }
 
 /// Keeps pages mappable. Dropping it forbids new mappings; the pages must not get a new use while
@@ -255,16 +244,11 @@ impl<T: Driver> Shims<T> {
         }
         // SAFETY: All entries of this driver are in an `MmapEntry` at offset 0, which the reference
         // that was taken keeps.
-        let MmapEntry { pages, cache, .. } = unsafe { &*entry.cast::<MmapEntry>() };
+        let pages = unsafe { (*entry.cast::<MmapEntry>()).pages };
         // SAFETY: The area is valid and is being set up by this thread.
         let prot = unsafe { (*vma).vm_page_prot };
-        // SAFETY: These take and return a value.
-        let prot = unsafe {
-            match cache {
-                IoCache::Uncached => bindings::pgprot_noncached(prot),
-                IoCache::WriteCombined => bindings::pgprot_writecombine(prot),
-            }
-        };
+        // SAFETY: This takes and returns a value.
+        let prot = unsafe { bindings::pgprot_noncached(prot) };
         let pfn = (pages.phys >> PAGE_SHIFT) as usize;
         // SAFETY: The context and the area are valid, by the invariants of `IoPages` these are
         // pages of the device, and the entry is the one of the area.

@@ -48,8 +48,8 @@ struct Region {
 
 /// Chooses the variants of keys.
 ///
-/// A key is an index and an 8-bit variant. Indices come back after a while; that the variant differs
-/// then makes the device refuse the old key.
+/// A key is an index and an 8-bit variant. Indices come back after a while; that the variant
+/// differs then makes the device refuse the old key.
 pub(crate) struct KeyVariants(Atomic<u32>);
 
 impl KeyVariants {

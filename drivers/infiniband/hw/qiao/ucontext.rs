@@ -23,7 +23,6 @@ use qiao_hw::{
 };
 use rdma::{
     Cx,
-    IoCache,
     IoPages,
     MmapHandle,
     UcontextHandle,
@@ -53,7 +52,7 @@ impl Context {
     pub(crate) fn take_slots(&self, hca: &Hca<'_>, take: Take) -> Result<UserSlot> {
         self.slots.take(take, |page| {
             let pages = IoPages::from_bar(hca.pdev(), bar::pci::BAR_DOORBELL, page, 1)?;
-            let map = self.handle.mmap_insert(pages, IoCache::Uncached)?;
+            let map = self.handle.mmap_insert(pages)?;
             let offset = map.offset();
             self.maps.lock().push(map, GFP_KERNEL)?;
             Ok(offset)
