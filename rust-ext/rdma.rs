@@ -40,6 +40,7 @@ mod rdma {
             Access,
             AtomicCap,
             DeviceAttr,
+            FwVersion,
             Gid,
             Guid,
             Mtu,

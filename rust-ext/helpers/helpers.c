@@ -11,3 +11,7 @@
 #include "rdma.c"
 #include "refcount.c"
 #include "xarray.c"
+
+#ifndef __BINDGEN__
+#include "rdma_layout_generated.h"
+#endif

@@ -5,6 +5,7 @@
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
 use crate::bindings;
+use core::fmt::Write;
 use kernel::prelude::*;
 
 /// A globally unique identifier (EUI-64).
@@ -28,6 +29,50 @@ impl Gid {
 
     pub(super) fn to_raw(self) -> bindings::ib_gid {
         bindings::ib_gid { raw: self.0 }
+    }
+}
+
+/// Bytes of the text of a firmware version, with the terminating zero.
+pub(super) const FW_TEXT_LEN: usize = bindings::IB_FW_VERSION_NAME_MAX as usize;
+
+/// Version of the firmware.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FwVersion {
+    /// Major version.
+    pub major: u32,
+    /// Minor version.
+    pub minor: u16,
+    /// Patch.
+    pub patch: u16,
+}
+
+impl FwVersion {
+    /// Returns the version as text that ends with a zero.
+    pub(super) fn text(self) -> [u8; FW_TEXT_LEN] {
+        // The longest has 23 bytes, with the zero.
+        const { assert!(FW_TEXT_LEN > 22) };
+
+        struct Text([u8; FW_TEXT_LEN], usize);
+
+        impl Write for Text {
+            fn write_str(&mut self, s: &str) -> core::fmt::Result {
+                let end = self.1 + s.len();
+                let to = self.0.get_mut(self.1..end).ok_or(core::fmt::Error)?;
+                to.copy_from_slice(s.as_bytes());
+                self.1 = end;
+                Ok(())
+            }
+        }
+
+        let Self {
+            major,
+            minor,
+            patch,
+        } = self;
+        let mut text = Text([0; FW_TEXT_LEN], 0);
+        // It fits.
+        let _ = write!(text, "{major}.{minor}.{patch}");
+        text.0
     }
 }
 

@@ -5,6 +5,7 @@
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
 use super::{
+    attr::FW_TEXT_LEN,
     gate::Gate,
     Ah,
     AhOps,
@@ -13,6 +14,7 @@ use super::{
     DeviceAttr,
     DeviceEvent,
     DeviceHandle,
+    FwVersion,
     Gid,
     Guid,
     MrOps,
@@ -85,6 +87,9 @@ pub trait Driver: Sized + Send + Sync + 'static {
 
     /// Returns what the device has. Called before all others, by the registration.
     fn query_device(cx: &Cx<'_, Self>) -> Result<DeviceAttr>;
+
+    /// Returns the version of the firmware, for people.
+    fn fw_version(cx: &Cx<'_, Self>) -> FwVersion;
 
     /// Returns what the port number `port`, which exists, is at the moment.
     fn query_port(cx: &Cx<'_, Self>, port: u32) -> Result<PortAttr>;
@@ -385,6 +390,7 @@ impl<T: Driver> Shims<T> {
         driver_id: bindings::rdma_driver_id_RDMA_DRIVER_UNKNOWN,
         uverbs_abi_ver: T::UVERBS_ABI_VER,
 
+        get_dev_fw_str: Some(Self::get_dev_fw_str),
         get_port_immutable: Some(Self::get_port_immutable),
         query_device: Some(Self::query_device),
         query_gid: Some(Self::query_gid),
@@ -490,6 +496,16 @@ impl<T: Driver> Shims<T> {
             out.write_to(unsafe { &mut *attr });
             Ok(0)
         })
+    }
+
+    /// # Safety
+    ///
+    /// As the device operation `get_dev_fw_str`.
+    unsafe extern "C" fn get_dev_fw_str(raw: *mut bindings::ib_device, str: *mut c_char) {
+        // SAFETY: A device operation is running.
+        let text = unsafe { Self::with_cx(raw, T::fw_version) }.text();
+        // SAFETY: The core passes a place of this length for this call to write.
+        unsafe { str.cast::<[u8; FW_TEXT_LEN]>().write(text) };
     }
 
     /// # Safety

@@ -5,6 +5,11 @@
 use crate::{
     device::Qiao,
     doorbell::Take,
+    layout::{
+        is_aligned,
+        CqLayout,
+        CQ_RECORD, //
+    },
     object::{
         self,
         Object, //
@@ -19,12 +24,10 @@ use qiao_abi::{
     QIAO_CQ_RECORD_SIZE, //
 };
 use qiao_hw::{
-    caps::Caps,
     cmd::{
         CreateCq,
         DestroyCq, //
     },
-    cqe::Cqe,
     ring::RingSize, //
 };
 use rdma::{
@@ -37,6 +40,9 @@ use rdma::{
     Udata,
     Umem, //
 };
+
+// The library allocates the buffer.
+static_assert!(QIAO_CQ_RECORD_SIZE as usize == CQ_RECORD);
 
 /// A completion queue of user space.
 pub(crate) struct Cq {
@@ -51,45 +57,10 @@ struct Queue {
     _umem: Umem,
 }
 
-/// Alignment of the buffer of a queue, in bytes.
-const BUFFER_ALIGN: u64 = 64;
-
-/// Checks the address of a queue's buffer.
-pub(crate) fn check_buffer(addr: u64) -> Result {
-    if addr % BUFFER_ALIGN != 0 {
-        return Err(EINVAL);
-    }
-    Ok(())
-}
-
 impl Cq {
     /// Returns the number of the queue.
     pub(crate) fn cqn(&self) -> u32 {
         self.queue.id.get()
-    }
-
-    /// Checks the request of the library, all of which is user input.
-    fn check(caps: &Caps, attr: &CqInitAttr, req: &qiao_create_cq_req) -> Result<RingSize> {
-        if req.comp_mask != 0 || req.reserved.iter().any(|&b| b != 0) || attr.flags != 0 {
-            return Err(EOPNOTSUPP);
-        }
-        if req.log_entries > caps.log_max_cqe {
-            return Err(EINVAL);
-        }
-        let size = RingSize::from_log(req.log_entries).ok_or(EINVAL)?;
-        if attr.entries > size.entries() {
-            return Err(EINVAL);
-        }
-        Ok(size)
-    }
-
-    /// Returns the bytes of the buffer: the entries, and the doorbell record.
-    fn buffer_size(size: RingSize) -> Result<usize> {
-        let entries = usize::try_from(size.entries())?;
-        entries
-            .checked_mul(size_of::<Cqe>())
-            .and_then(|n| n.checked_add(usize::try_from(QIAO_CQ_RECORD_SIZE).ok()?))
-            .ok_or(EINVAL)
     }
 
     fn new(
@@ -101,16 +72,19 @@ impl Cq {
     ) -> Result<Self> {
         let hca = cx.data().hca();
         let req: qiao_create_cq_req = udata.read()?;
-        let size = Self::check(hca.caps(), attr, &req)?;
-        check_buffer(req.buf_addr)?;
+        if req.comp_mask != 0 || req.reserved.iter().any(|&b| b != 0) || attr.flags != 0 {
+            return Err(EOPNOTSUPP);
+        }
+        let layout = CqLayout::new(hca.caps(), req.log_entries, attr.entries).ok_or(EINVAL)?;
         let eqn = hca.completion_eqn(attr.comp_vector).ok_or(EINVAL)?;
 
         let id = hca.cqs().reserve()?;
         let slot = ctx.take_slots(hca, Take::One)?;
-        let mut umem =
-            Umem::pin_cq_buffer(cx.device(), udata, req.buf_addr, Self::buffer_size(size)?)?;
-        check_buffer(umem.addr())?;
+        let mut umem = Umem::pin_cq_buffer(cx.device(), udata, req.buf_addr, layout.size)?;
         let addr = umem.addr();
+        if !is_aligned(addr) {
+            return Err(EINVAL);
+        }
         let tables = PageTables::new(
             hca.pdev().as_ref(),
             &umem.blocks(hca.caps().page_sizes.get(), addr)?,
@@ -120,7 +94,7 @@ impl Cq {
         cmd.cqn.set(id.get());
         cmd.eqn.set(eqn);
         cmd.slot.set(slot.number());
-        cmd.log_entries = size.log();
+        cmd.log_entries = layout.entries.log();
         cmd.buffer = tables.list();
         let queue = Queue {
             id,
@@ -136,7 +110,10 @@ impl Cq {
                 cqn: queue.id.get(),
             })
         })?;
-        Ok(Self { size, queue })
+        Ok(Self {
+            size: layout.entries,
+            queue,
+        })
     }
 }
 

@@ -13,6 +13,10 @@ use crate::{
     pd::Pd,
     port::Ports,
     qp::Qp,
+    table::{
+        FIRST_KEY,
+        FIRST_QPN, //
+    },
     ucontext::Context, //
 };
 use kernel::{
@@ -25,6 +29,7 @@ use rdma::{
     Cx,
     DeviceAttr,
     DeviceInfo,
+    FwVersion,
     Gid,
     Guid,
     PortAttr,
@@ -93,7 +98,7 @@ impl rdma::Driver for Qiao {
 
     fn query_device(cx: &Cx<'_, Self>) -> Result<DeviceAttr> {
         let caps = cx.data().hca().caps();
-        let max_qp = pow2(caps.log_max_qp);
+        let max_qp = pow2(caps.log_max_qp).saturating_sub(FIRST_QPN);
         let max_sge = u32::from(caps.max_sge.get());
         let atomic = caps.features.get() & feature::ATOMIC != 0;
         Ok(DeviceAttr {
@@ -111,7 +116,7 @@ impl rdma::Driver for Qiao {
             max_sge_rd: max_sge,
             max_cq: pow2(caps.log_max_cq),
             max_cqe: pow2(caps.log_max_cqe),
-            max_mr: pow2(caps.log_max_key),
+            max_mr: pow2(caps.log_max_key).saturating_sub(FIRST_KEY),
             max_pd: pow2(caps.log_max_pd),
             // Only memory limits them; the core and libraries take this as signed.
             max_ah: i32::MAX.unsigned_abs(),
@@ -126,6 +131,16 @@ impl rdma::Driver for Qiao {
             max_pkeys: cx.data().ports.max_pkeys(),
             local_ca_ack_delay: caps.local_ack_delay,
         })
+    }
+
+    fn fw_version(cx: &Cx<'_, Self>) -> FwVersion {
+        let version = cx.data().hca().caps().fw_version.get();
+        // CAST: Each to the bits that the interface gives it.
+        FwVersion {
+            major: (version >> 32) as u32,
+            minor: (version >> 16) as u16,
+            patch: version as u16,
+        }
     }
 
     fn query_port(cx: &Cx<'_, Self>, port: u32) -> Result<PortAttr> {

@@ -15,6 +15,7 @@ mod eq;
 mod fatal;
 mod hal;
 mod hca;
+mod layout;
 mod mr;
 mod object;
 mod page_list;

@@ -2,14 +2,16 @@
 
 //! Queue pairs.
 
-mod layout;
-
 use crate::{
     ah::to_path,
-    cq::check_buffer,
     device::Qiao,
     doorbell::Take,
     hca::Hca,
+    layout::{
+        is_aligned,
+        QpLayout,
+        QpRequest, //
+    },
     mr::rights,
     object::{
         self,
@@ -23,7 +25,6 @@ use kernel::{
     prelude::*,
     sync::Mutex, //
 };
-use layout::Layout;
 use qiao_abi::{
     qiao_create_qp_req,
     qiao_create_qp_resp, //
@@ -101,6 +102,20 @@ impl Object for Queues {
     }
 }
 
+/// Puts together what the library and the application ask for.
+fn request(req: &qiao_create_qp_req, cap: &QpCap) -> QpRequest {
+    QpRequest {
+        log_sq_blocks: req.log_sq_blocks,
+        log_rq_wqes: req.log_rq_wqes,
+        log_rq_stride: req.log_rq_stride,
+        max_send_wr: cap.max_send_wr,
+        max_recv_wr: cap.max_recv_wr,
+        max_send_sge: cap.max_send_sge,
+        max_recv_sge: cap.max_recv_sge,
+        max_inline: cap.max_inline_data,
+    }
+}
+
 /// Returns the transport as the device takes it.
 ///
 /// # Errors
@@ -135,14 +150,16 @@ impl Qp {
             return Err(EOPNOTSUPP);
         }
         let transport = transport(hca, init.ty())?;
-        let layout = Layout::new(hca.caps(), init.ty(), &init.cap(), &req)?;
-        check_buffer(req.buf_addr)?;
+        let wanted = request(&req, &init.cap());
+        let layout = QpLayout::new(hca.caps(), transport, &wanted).ok_or(EINVAL)?;
 
         let id = hca.qps().reserve()?;
         let slots = ctx.take_slots(hca, Take::Pair)?;
         let mut umem = Umem::pin_qp_buffer(cx.device(), udata, req.buf_addr, layout.size)?;
         let addr = umem.addr();
-        check_buffer(addr)?;
+        if !is_aligned(addr) {
+            return Err(EINVAL);
+        }
         let tables = PageTables::new(
             hca.pdev().as_ref(),
             &umem.blocks(hca.caps().page_sizes.get(), addr)?,

@@ -16,10 +16,10 @@ use rdma::{
 
 /// The first QP number that may be dealt out: 0 and 1 name the special QPs of each port
 /// (IBTA vol. 1, 3.9).
-const FIRST_QPN: u32 = 2;
+pub(crate) const FIRST_QPN: u32 = 2;
 
 /// The first key index that may be dealt out: the key 0 is never valid.
-const FIRST_KEY: u32 = 1;
+pub(crate) const FIRST_KEY: u32 = 1;
 
 /// The tables of a device.
 pub(crate) struct Tables {
