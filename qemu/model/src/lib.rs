@@ -3,3 +3,5 @@
 //! A Qiao HCA in user space, attached to a stock QEMU by vfio-user.
 
 pub mod mem;
+pub mod pci;
+pub mod vfio;
