@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+#
+# Every command a person needs. All of it is built and run inside a development root, a Debian tree in the cache, so that
+# the host needs only make, git and mmdebstrap. Kbuild, not this file, is what the kernel's build reads.
+
+MAKEFLAGS += --no-print-directory
+JOBS ?= $(shell nproc)
+export JOBS
+
+ENV   := qemu/lab/env
+ENTER := $(ENV)/enter.sh
+CARGO := $(ENTER) nice cargo
+LAB   := $(ENTER) sh -c 'exec "$$CARGO_TARGET_DIR/release/qiao-lab" "$$@"' qiao-lab
+
+# One object tree in the cache for each module: nothing is written to this tree.
+KBUILD = $(ENTER) sh -c 'mkdir -p "$$QIAO_BUILD/$(2)" && exec nice make -C "$$QIAO_KO" CC="$$(cat /kernel/cc)" \
+	M="$$QIAO_TOP/$(1)" MO="$$QIAO_BUILD/$(2)" -j"$$JOBS" --no-print-directory $(3)'
+
+# What the source tree has so far; an absent piece is not built and not tested.
+PIECES := $(if $(wildcard Kbuild),modules) $(if $(wildcard provider/Cargo.toml),provider) \
+	$(if $(wildcard qemu/model/Cargo.toml),model)
+
+.PHONY: help
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
+
+.PHONY: demo
+demo: guests ## two guests with an HCA each run the distribution's RDMA programs; prints a table
+	@$(LAB) run demo
+
+.PHONY: check
+check: guests ## run every test; the last line is N passed, N failed
+	@$(LAB) check
+
+.PHONY: lint
+lint: lab-program overlay ## check format, lints and licences
+	@$(LAB) check lint
+
+.PHONY: test
+test: lab-program overlay ## run the tests that need no guest
+	@$(LAB) check unit symbols
+
+.PHONY: run
+run: guests ## run the scenarios named by S="..." (make list names them)
+	@$(LAB) run $(S)
+
+.PHONY: lab
+lab: guests ## boot two guests and stay at a shell; Control-] shows the other guest
+	@$(LAB) shell $(S)
+
+.PHONY: list
+list: lab-program ## list the scenarios
+	@$(LAB) list
+
+.PHONY: info
+info: guests ## print the versions of everything that is used
+	@$(LAB) info
+
+.PHONY: enter
+enter: overlay ## a shell inside the development root
+	@$(ENTER) bash
+
+.PHONY: root
+root: ## make the development root
+	@$(ENV)/root.sh
+
+.PHONY: overlay
+overlay: root ## make the tree that modules for the distribution's kernel are built against
+	@$(ENV)/overlay.sh
+
+.PHONY: image
+image: root ## make the guest image
+	@$(ENV)/image.sh
+
+# Everything that scenarios boot.
+.PHONY: guests
+guests: image lab-program agent hello $(PIECES)
+
+.PHONY: modules
+modules: overlay ## build the driver
+	@echo 'qiao: building the driver' >&2
+	@$(call KBUILD,,module,modules)
+
+.PHONY: hello
+hello: overlay ## build the module that tests the tool chain
+	@echo 'qiao: building the smoke-test module' >&2
+	@$(call KBUILD,qemu/lab/hello,hello,modules)
+
+.PHONY: provider
+provider: root ## build the libibverbs provider
+	@echo 'qiao: building the provider' >&2
+	@$(CARGO) build --locked --release --quiet --manifest-path provider/Cargo.toml
+
+.PHONY: model
+model: root ## build the device model
+	@echo 'qiao: building the device model' >&2
+	@$(CARGO) build --locked --release --quiet --manifest-path qemu/Cargo.toml --package qiao-model
+
+.PHONY: lab-program
+lab-program: root ## build the lab's own program
+	@echo 'qiao: building the lab' >&2
+	@$(CARGO) build --locked --release --quiet --manifest-path qemu/Cargo.toml --package qiao-lab
+
+# Static, since it is also the guests' first process, before there is a C library. The target is named so that the flags are not
+# used for procedural macros.
+.PHONY: agent
+agent: root ## build the guests' agent
+	@echo 'qiao: building the agent' >&2
+	@$(ENTER) nice env RUSTFLAGS='-C target-feature=+crt-static -C strip=symbols' cargo build --locked --release --quiet \
+		--manifest-path qemu/Cargo.toml --package qiao-agent --target x86_64-unknown-linux-gnu
+
+.PHONY: clean
+clean: ## remove what was built from this tree
+	@$(ENV)/clean.sh build
+
+.PHONY: distclean
+distclean: ## remove the whole cache: root, overlay, image and all builds
+	@$(ENV)/clean.sh all

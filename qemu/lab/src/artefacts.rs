@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Where everything is that the lab runs but does not build: the one place that knows.
+//!
+//! `qemu/lab/env/enter.sh` sets the variables that are read here; the make targets fill the folders that they name.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{bail, Context, Result};
+
+/// Paths of what was built, whether or not it exists yet.
+#[derive(Clone, Debug)]
+pub struct Artefacts {
+    /// The cache of all work trees.
+    pub cache: PathBuf,
+    /// The work tree.
+    pub top: PathBuf,
+    /// What was built from the work tree.
+    pub build: PathBuf,
+    /// Release of the kernel under test, as `uname -r` prints it.
+    pub kernel: String,
+    /// Object tree that modules are built against.
+    pub kernel_objects: PathBuf,
+    /// Source of the kernel under test.
+    pub kernel_source: PathBuf,
+    /// Held by whoever runs guests on this machine.
+    pub lab_lock: PathBuf,
+    image: PathBuf,
+    target: PathBuf,
+}
+
+impl Artefacts {
+    /// From the environment of the development root.
+    pub fn from_env() -> Result<Self> {
+        let variable = |name: &str| {
+            env::var(name).with_context(|| {
+                format!("{name} is not set: start this through make, or by qemu/lab/env/enter.sh")
+            })
+        };
+        Ok(Self {
+            cache: variable("QIAO_CACHE")?.into(),
+            top: variable("QIAO_TOP")?.into(),
+            build: variable("QIAO_BUILD")?.into(),
+            kernel: variable("QIAO_KERNEL")?,
+            kernel_objects: variable("QIAO_KO")?.into(),
+            kernel_source: variable("QIAO_KERNEL_SOURCE")?.into(),
+            lab_lock: variable("QIAO_LAB_LOCK")?.into(),
+            image: variable("QIAO_IMAGE")?.into(),
+            target: variable("CARGO_TARGET_DIR")?.into(),
+        })
+    }
+
+    /// The distribution's kernel.
+    pub fn vmlinuz(&self) -> PathBuf {
+        self.image.join("vmlinuz")
+    }
+
+    /// The guest's root, an EROFS file.
+    pub fn root_image(&self) -> PathBuf {
+        self.image.join("root.erofs")
+    }
+
+    /// Modules that the guest loads before it can mount its root, named in the order of loading.
+    pub fn boot_modules(&self) -> PathBuf {
+        self.image.join("modules")
+    }
+
+    /// Process 1 of the guests, linked statically (`make agent`).
+    pub fn agent(&self) -> PathBuf {
+        self.target
+            .join("x86_64-unknown-linux-gnu/release/qiao-agent")
+    }
+
+    /// Smoke test of the tool chain (`make hello`).
+    pub fn hello_module(&self) -> PathBuf {
+        self.build.join("hello/qiao_hello.ko")
+    }
+
+    /// The driver (`make modules`).
+    pub fn module(&self) -> PathBuf {
+        self.build.join("module/qiao.ko")
+    }
+
+    /// The libibverbs provider (`make provider`), a cdylib.
+    pub fn provider(&self) -> PathBuf {
+        self.target.join("release/libqiao.so")
+    }
+
+    /// The device model (`make model`).
+    pub fn model(&self) -> PathBuf {
+        self.target.join("release/qiao-model")
+    }
+
+    /// Folder in which each run of a scenario leaves its consoles and logs.
+    pub fn runs(&self) -> PathBuf {
+        self.build.join("runs")
+    }
+
+    /// `path`, or an error that says which make target makes it.
+    pub fn require(path: PathBuf, target: &str) -> Result<PathBuf> {
+        if !path.exists() {
+            bail!("{} is missing: run make {target}", path.display());
+        }
+        Ok(path)
+    }
+}
+
+/// The place in a guest where this build's kernel modules are.
+pub fn guest_module_dir(kernel: &str) -> PathBuf {
+    Path::new("usr/lib/modules").join(kernel).join("qiao")
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The lab: boots guests with the distribution's own kernel on stock QEMU, attaches Qiao HCAs to them, and runs scenarios.
+//!
+//! Started through make; see `make help`.
+
+mod agent;
+mod artefacts;
+mod check;
+mod figures;
+mod info;
+mod initramfs;
+mod kernlog;
+mod model;
+mod process;
+mod qemu;
+mod report;
+mod scenario;
+mod session;
+mod shell;
+mod topology;
+
+use std::process::ExitCode;
+
+use anyhow::{ensure, Context, Result};
+use clap::{Parser, Subcommand};
+
+use crate::{
+    artefacts::Artefacts,
+    check::Stage,
+    report::Report,
+    scenario::{Scenario, ALL},
+};
+
+#[derive(Parser)]
+#[command(about = "Boots guests with Qiao HCAs on stock QEMU and runs scenarios in them")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run scenarios and print a table of what they found
+    Run {
+        /// Names, as `list` prints them
+        #[arg(required = true)]
+        scenarios: Vec<String>,
+    },
+    /// List the scenarios
+    List,
+    /// Boot a scenario's guests and stay at a shell in them
+    Shell {
+        /// Name; by default the demo, or soft-RoCE while there is no driver
+        scenario: Option<String>,
+    },
+    /// Print the versions of everything that is used
+    Info,
+    /// Run all tests, or those of the stages named
+    Check {
+        /// Stages; all if none is named
+        stages: Vec<Stage>,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("lab: error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether all that was to hold does hold.
+fn run(command: Command) -> Result<bool> {
+    match command {
+        Command::List => {
+            for scenario in ALL {
+                println!("{:10} {}", scenario.name, scenario.about);
+            }
+            Ok(true)
+        }
+        Command::Run { scenarios } => run_scenarios(&Artefacts::from_env()?, &scenarios),
+        Command::Shell { scenario } => {
+            shell::run(&Artefacts::from_env()?, scenario.as_deref()).map(|()| true)
+        }
+        Command::Info => {
+            let artefacts = Artefacts::from_env()?;
+            info::print(&artefacts)?;
+            println!("accelerator  {}", qemu::accelerator(&artefacts)?.name());
+            Ok(true)
+        }
+        Command::Check { stages } => check::run(&Artefacts::from_env()?, &stages),
+    }
+}
+
+fn run_scenarios(artefacts: &Artefacts, names: &[String]) -> Result<bool> {
+    let scenarios = names
+        .iter()
+        .map(|name| {
+            Scenario::named(name)
+                .with_context(|| format!("no scenario is called {name}: see qiao-lab list"))
+        })
+        .collect::<Result<Vec<_>>>()?;
+    for scenario in &scenarios {
+        ensure!(
+            scenario.in_tree(artefacts),
+            "the scenario {} needs parts that this work tree does not have yet",
+            scenario.name
+        );
+    }
+    info::print(artefacts)?;
+    let mut report = Report::new();
+    for scenario in scenarios {
+        scenario.execute(artefacts, &mut report);
+    }
+    report.finish();
+    println!("{}", report.table());
+    print!("{}", report.failures());
+    println!("{}", report.summary());
+    Ok(report.failed() == 0)
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The device-model process that a session's HCAs attach to.
+
+use std::{
+    fs::{self, File},
+    io::{BufRead, BufReader, Write},
+    path::Path,
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{bail, Context, Result};
+
+use crate::{
+    process::{Priority, Process, Stdout},
+    topology::ModelConfig,
+};
+
+/// What the model prints once every socket listens.
+const READY: &str = "ready";
+/// It opens sockets and nothing else before that.
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A running `qiao-model`.
+#[derive(Debug)]
+pub struct Model {
+    process: Process,
+}
+
+impl Model {
+    /// Starts `program` and waits until QEMU can connect. Configuration and logs go to `dir`.
+    pub fn start(program: &Path, config: &ModelConfig, dir: &Path) -> Result<Self> {
+        let config_file = dir.join("model.toml");
+        fs::write(&config_file, toml::to_string(config)?)?;
+        let arguments = ["--config".to_owned(), config_file.display().to_string()];
+        let log = dir.join("model.log");
+        let mut process = Process::start(
+            "the device model",
+            Priority::Normal,
+            program,
+            &arguments,
+            &log,
+            Stdout::Piped,
+        )?;
+        let stdout = process
+            .take_stdout()
+            .context("standard output was asked for as a pipe")?;
+        let mut copy = File::create(dir.join("model.out"))?;
+        let (sender, ready) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if line == READY {
+                    // Nobody waits for a second one.
+                    let _ = sender.send(());
+                }
+                if let Err(error) = writeln!(copy, "{line}") {
+                    eprintln!("lab: writing model.out: {error}");
+                }
+            }
+        });
+        match ready.recv_timeout(READY_TIMEOUT) {
+            Ok(()) => Ok(Self { process }),
+            Err(RecvTimeoutError::Timeout) => bail!(
+                "the device model is not ready after {} s",
+                READY_TIMEOUT.as_secs()
+            ),
+            Err(RecvTimeoutError::Disconnected) => {
+                bail!(
+                    "the device model ended before it was ready; it said:\n{}",
+                    fs::read_to_string(&log)?
+                )
+            }
+        }
+    }
+
+    /// An error if the model is gone.
+    pub fn ensure_alive(&mut self) -> Result<()> {
+        self.process.ensure_alive()
+    }
+
+    /// Ends the model; an error if it had died or does not end cleanly.
+    pub fn stop(&mut self) -> Result<()> {
+        self.process.terminate(STOP_TIMEOUT)
+    }
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Scenarios: what guests there are, what runs in them, and what must hold.
+
+mod clients;
+mod demo;
+mod hello;
+mod softroce;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::{Context, Result};
+
+use crate::{
+    artefacts::{guest_module_dir, Artefacts},
+    initramfs::Initramfs,
+    report::Report,
+    session::Session,
+    topology::Topology,
+};
+
+/// Folders of past runs that are kept.
+const KEPT_RUNS: usize = 20;
+
+/// What a scenario's guests have beyond the distribution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The smoke-test module.
+    Hello,
+    /// The driver and the provider, and a device model for its HCAs.
+    Qiao,
+}
+
+impl Part {
+    /// Whether this work tree has the sources of the part: what they do not build yet is absent, not passed.
+    pub fn in_tree(self, artefacts: &Artefacts) -> bool {
+        let sources: &[&str] = match self {
+            Self::Hello => &["qemu/lab/hello/Kbuild"],
+            Self::Qiao => &["Kbuild", "provider/Cargo.toml", "qemu/model/Cargo.toml"],
+        };
+        sources.iter().all(|file| artefacts.top.join(file).exists())
+    }
+
+    fn add_to(self, initramfs: &mut Initramfs, artefacts: &Artefacts) -> Result<()> {
+        let modules = guest_module_dir(&artefacts.kernel);
+        match self {
+            Self::Hello => {
+                let module = Artefacts::require(artefacts.hello_module(), "hello")?;
+                initramfs.add_guest_file(&modules.join("qiao_hello.ko"), &module)
+            }
+            Self::Qiao => {
+                let module = Artefacts::require(artefacts.module(), "modules")?;
+                initramfs.add_guest_file(&modules.join("qiao.ko"), &module)?;
+                let provider = Artefacts::require(artefacts.provider(), "provider")?;
+                initramfs.add_guest_file(&provider_path()?, &provider)?;
+                initramfs
+                    .add_guest_text(Path::new("etc/libibverbs.d/qiao.driver"), "driver qiao\n");
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The place of the provider in a guest. Its suffix names the private interface of the distribution's libibverbs, as the other
+/// providers of the same release show.
+fn provider_path() -> Result<PathBuf> {
+    let folder = Path::new("usr/lib/x86_64-linux-gnu/libibverbs");
+    let entries =
+        fs::read_dir(Path::new("/").join(folder)).context("reading the installed providers")?;
+    for entry in entries {
+        let name = entry?.file_name();
+        if let Some((_, suffix)) = name.to_string_lossy().split_once("-rdmav") {
+            return Ok(folder.join(format!("libqiao-rdmav{suffix}")));
+        }
+    }
+    anyhow::bail!("the development root has no libibverbs provider to tell the suffix from")
+}
+
+/// A scenario.
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario {
+    /// The word that selects it.
+    pub name: &'static str,
+    /// What it shows, in one line.
+    pub about: &'static str,
+    /// What its guests need.
+    pub parts: &'static [Part],
+    topology: fn() -> Topology,
+    run: fn(&Session, &mut Report) -> Result<()>,
+}
+
+/// Every scenario, in the order in which `make check` runs them.
+pub const ALL: &[Scenario] = &[hello::SCENARIO, softroce::SCENARIO, demo::SCENARIO];
+
+impl Scenario {
+    /// By its name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        ALL.iter().find(|scenario| scenario.name == name)
+    }
+
+    /// Whether this work tree has all that the scenario is about.
+    pub fn in_tree(&self, artefacts: &Artefacts) -> bool {
+        self.parts.iter().all(|part| part.in_tree(artefacts))
+    }
+
+    /// Boots the scenario's guests.
+    pub fn boot(&self, artefacts: &Artefacts, report: &Report) -> Result<Session> {
+        let agent = Artefacts::require(artefacts.agent(), "agent")?;
+        let mut initramfs = Initramfs::new(&agent, &artefacts.boot_modules())?;
+        for part in self.parts {
+            part.add_to(&mut initramfs, artefacts)?;
+        }
+        let dir = new_run_dir(&artefacts.runs(), self.name)?;
+        Session::start(artefacts, &(self.topology)(), &initramfs, &dir, report)
+    }
+
+    /// Boots the guests, runs everything in them, powers them off, and reads their logs. Whatever goes wrong is in the report.
+    pub fn execute(&self, artefacts: &Artefacts, report: &mut Report) {
+        let session = match self.boot(artefacts, report) {
+            Ok(session) => session,
+            Err(error) => return report.add("boot", false, format!("{error:#}")),
+        };
+        let dir = session.dir.clone();
+        if let Err(error) = (self.run)(&session, report) {
+            report.add("set-up", false, format!("{error:#}"));
+        }
+        session.finish(report);
+        report.say(&format!("consoles and logs: {}", dir.display()));
+    }
+}
+
+/// A new folder below `runs`, whose names sort by time, with only the latest of the old ones kept.
+fn new_run_dir(runs: &Path, name: &str) -> Result<PathBuf> {
+    fs::create_dir_all(runs)?;
+    let mut old = fs::read_dir(runs)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<Vec<_>>>()?;
+    old.sort();
+    for dir in old.iter().rev().skip(KEPT_RUNS - 1) {
+        fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))?;
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
+    let dir = runs.join(format!("{now}-{name}"));
+    fs::create_dir(&dir)?;
+    Ok(dir)
+}

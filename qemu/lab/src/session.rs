@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! A running lab: the device model and the guests of one topology, from boot to the reading of their logs.
+
+use std::{
+    fs::{self, File},
+    io::ErrorKind,
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{bail, ensure, Context, Result};
+use nix::fcntl::{Flock, FlockArg};
+use qiao_agent::Request;
+use tempfile::TempDir;
+
+use crate::{
+    agent::{Agent, Output, Running},
+    artefacts::Artefacts,
+    initramfs::Initramfs,
+    kernlog,
+    model::Model,
+    process::Process,
+    qemu::{self, Accelerator, Machine},
+    report::Report,
+    topology::Topology,
+};
+
+/// RDMA programs pin little memory here, and two guests and the model must fit in a small machine.
+const MEMORY_MIB: u32 = 1024;
+/// From power on to the agent: 6 s on a quiet machine with software emulation, many times that on a busy one.
+const BOOT_TIMEOUT: Duration = Duration::from_secs(240);
+const POWER_OFF_TIMEOUT: Duration = Duration::from_secs(90);
+const POLL: Duration = Duration::from_millis(200);
+
+/// Time for a command that does little; a guard against hangs on a slow machine, not a measurement.
+pub const SHORT: Duration = Duration::from_secs(120);
+/// Time for a command that moves data.
+pub const LONG: Duration = Duration::from_secs(300);
+
+/// Only one session runs on a machine at a time: guests that starve each other fail for no reason of their own.
+#[derive(Debug)]
+pub struct LabLock {
+    _file: Flock<File>,
+}
+
+impl LabLock {
+    /// Waits for the lab to be free.
+    pub fn take(artefacts: &Artefacts, report: &Report) -> Result<Self> {
+        let path = &artefacts.lab_lock;
+        let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
+        let file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(file) => return Ok(Self { _file: file }),
+            Err((file, _)) => file,
+        };
+        report.doing("waiting for another lab run to end");
+        match Flock::lock(file, FlockArg::LockExclusive) {
+            Ok(file) => Ok(Self { _file: file }),
+            Err((_, error)) => Err(error).with_context(|| format!("locking {}", path.display())),
+        }
+    }
+}
+
+/// A booted guest.
+#[derive(Debug)]
+pub struct Guest {
+    /// Its host name.
+    pub name: &'static str,
+    /// Its address on the network between the guests.
+    pub address: String,
+    /// Socket of its interactive console.
+    pub shell_socket: PathBuf,
+    agent: Agent,
+    qemu: Process,
+    console: PathBuf,
+}
+
+impl Guest {
+    /// Runs a command line of bash; an error unless it exits with 0 within `timeout`.
+    pub fn run(&self, command: &str, timeout: Duration) -> Result<Output> {
+        self.agent.start(command, timeout)?.wait()
+    }
+
+    /// Starts a command line of bash.
+    pub fn start(&self, command: &str, timeout: Duration) -> Result<Running<'_>> {
+        self.agent.start(command, timeout)
+    }
+
+    /// Waits until something in the guest listens on a TCP port.
+    pub fn wait_listen(&self, port: u16) -> Result<()> {
+        self.agent.wait_listen(port, SHORT)
+    }
+
+    /// Keeps a shell on the interactive console.
+    pub fn open_shell(&self) -> Result<()> {
+        self.agent.send(&Request::Shell)
+    }
+
+    fn wait_boot(&mut self) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            if self.agent.wait_ready(POLL)?.is_some() {
+                return Ok(());
+            }
+            self.qemu.ensure_alive()?;
+            ensure!(
+                start.elapsed() < BOOT_TIMEOUT,
+                "guest {} is not up after {} s",
+                self.name,
+                BOOT_TIMEOUT.as_secs()
+            );
+        }
+    }
+
+    fn set_up_network(&self) -> Result<()> {
+        let Self { name, address, .. } = self;
+        let command = format!(
+            "echo {name} >/proc/sys/kernel/hostname && ip link set lo up && ip address add {address}/24 dev eth0 && \
+             ip link set eth0 up"
+        );
+        self.run(&command, SHORT).map(drop)
+    }
+
+    fn power_off(&mut self) -> Result<()> {
+        self.agent.send(&Request::PowerOff)?;
+        match self.qemu.wait(POWER_OFF_TIMEOUT)? {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => bail!("QEMU ended with {status}"),
+            None => bail!(
+                "it did not power off within {} s",
+                POWER_OFF_TIMEOUT.as_secs()
+            ),
+        }
+    }
+}
+
+/// The guests and the model of a scenario.
+#[derive(Debug)]
+pub struct Session {
+    /// In the order of the topology.
+    pub guests: Vec<Guest>,
+    /// Where consoles, logs and captures of this run lie.
+    pub dir: PathBuf,
+    model: Option<Model>,
+    _sockets: TempDir,
+    _lock: LabLock,
+}
+
+impl Session {
+    /// Boots everything in `topology`, with the initramfs given, and leaves the logs in `dir`.
+    pub fn start(
+        artefacts: &Artefacts,
+        topology: &Topology,
+        initramfs: &Initramfs,
+        dir: &Path,
+        report: &Report,
+    ) -> Result<Self> {
+        let lock = LabLock::take(artefacts, report)?;
+        fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+        // A UNIX socket's path has at most 107 bytes, and the cache may be deep.
+        let sockets = tempfile::Builder::new()
+            .prefix("qiao.")
+            .tempdir_in("/tmp")?;
+        let accelerator = qemu::accelerator(artefacts)?;
+        let initramfs_file = sockets.path().join("initramfs");
+        initramfs.write(std::io::BufWriter::new(File::create(&initramfs_file)?))?;
+        let mut session = Self {
+            guests: Vec::new(),
+            dir: dir.into(),
+            model: None,
+            _sockets: sockets,
+            _lock: lock,
+        };
+        session.boot(artefacts, topology, accelerator, &initramfs_file, report)?;
+        Ok(session)
+    }
+
+    fn boot(
+        &mut self,
+        artefacts: &Artefacts,
+        topology: &Topology,
+        accelerator: Accelerator,
+        initramfs: &Path,
+        report: &Report,
+    ) -> Result<()> {
+        let sockets = self._sockets.path();
+        if topology.has_hcas() {
+            qemu::ensure_vfio_user()?;
+            let program = Artefacts::require(artefacts.model(), "model")?;
+            self.model = Some(Model::start(
+                &program,
+                &topology.model_config(sockets, &self.dir),
+                &self.dir,
+            )?);
+        }
+        for (index, spec) in topology.guests.iter().enumerate() {
+            let console = self.dir.join(format!("{}.console", spec.name));
+            let machine = Machine {
+                name: spec.name,
+                accelerator,
+                artefacts,
+                initramfs,
+                sockets,
+                console: &console,
+                hcas: &spec.hcas,
+                index,
+                memory_mib: MEMORY_MIB,
+            };
+            let mut qemu = machine.start(&self.dir.join(format!("{}.qemu", spec.name)))?;
+            let port = connect(&machine.agent_socket(), &mut qemu)
+                .with_context(|| read_lossy(&self.dir.join(format!("{}.qemu", spec.name))))?;
+            let agent = Agent::new(
+                spec.name,
+                port,
+                &self.dir.join(format!("{}.commands", spec.name)),
+            )?;
+            self.guests.push(Guest {
+                name: spec.name,
+                address: format!("10.77.0.{}", index + 1),
+                shell_socket: machine.shell_socket(),
+                agent,
+                qemu,
+                console,
+            });
+        }
+        for guest in &mut self.guests {
+            report.doing(&format!(
+                "booting guest {} ({})",
+                guest.name,
+                accelerator.name()
+            ));
+            guest.wait_boot().with_context(|| {
+                format!(
+                    "booting {}; its console ends with:\n{}",
+                    guest.name,
+                    tail(&guest.console)
+                )
+            })?;
+            guest.set_up_network()?;
+        }
+        Ok(())
+    }
+
+    /// Powers everything off and reads the logs: a row for each guest's kernel and one for the model.
+    pub fn finish(mut self, report: &mut Report) {
+        let alive = self.model.as_mut().map(Model::ensure_alive);
+        for guest in &mut self.guests {
+            report.doing(&format!("powering guest {} off", guest.name));
+            let powered_off = guest.power_off();
+            report.test(format!("kernel log of guest {}", guest.name), || {
+                let log = read_lossy(&guest.console);
+                if let Some(alarm) = kernlog::first_alarm(&log) {
+                    bail!("{alarm}");
+                }
+                powered_off.map(|()| "no warning")
+            });
+        }
+        if let (Some(model), Some(alive)) = (&mut self.model, alive) {
+            report.test("device model", || {
+                alive.and_then(|()| model.stop()).map(|()| "ended cleanly")
+            });
+        }
+    }
+}
+
+/// Connects to a socket that QEMU is about to make.
+fn connect(path: &Path, qemu: &mut Process) -> Result<UnixStream> {
+    loop {
+        match UnixStream::connect(path) {
+            Ok(stream) => return Ok(stream),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::NotFound | ErrorKind::ConnectionRefused
+                ) => {}
+            Err(error) => {
+                return Err(error).with_context(|| format!("connecting to {}", path.display()))
+            }
+        }
+        qemu.ensure_alive()?;
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A log as text; it may be cut in the middle of a character, or not exist if QEMU never ran.
+fn read_lossy(path: &Path) -> String {
+    match fs::read(path) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(error) => format!("{}: {error}", path.display()),
+    }
+}
+
+fn tail(path: &Path) -> String {
+    const LINES: usize = 25;
+    let text = read_lossy(path);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What a scenario wants to exist: guests, their HCAs, and the links between HCA ports.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+/// The guests of a scenario and the fabric between their HCAs.
+#[derive(Clone, Debug, Default)]
+pub struct Topology {
+    /// In the order of starting; the first is the one that a person lands in.
+    pub guests: Vec<GuestSpec>,
+    links: Vec<[String; 2]>,
+}
+
+/// One guest.
+#[derive(Clone, Debug)]
+pub struct GuestSpec {
+    /// Host name; unique in the topology.
+    pub name: &'static str,
+    /// Names of the HCAs in its slots; unique in the topology.
+    pub hcas: Vec<&'static str>,
+}
+
+impl Topology {
+    /// Adds a guest with one HCA, of one port, for each name in `hcas`.
+    pub fn guest(mut self, name: &'static str, hcas: &[&'static str]) -> Self {
+        self.guests.push(GuestSpec {
+            name,
+            hcas: hcas.to_vec(),
+        });
+        self
+    }
+
+    /// Joins port 1 of two HCAs by a cable.
+    pub fn link(mut self, one: &str, other: &str) -> Self {
+        self.links.push([format!("{one}:1"), format!("{other}:1")]);
+        self
+    }
+
+    /// Whether any guest has an HCA, and so a device model is needed.
+    pub fn has_hcas(&self) -> bool {
+        self.guests.iter().any(|guest| !guest.hcas.is_empty())
+    }
+
+    /// The configuration of the device model for this topology.
+    pub fn model_config(&self, sockets: &Path, pcap_dir: &Path) -> ModelConfig {
+        let hca = self
+            .guests
+            .iter()
+            .flat_map(|guest| &guest.hcas)
+            .map(|name| HcaConfig {
+                name: (*name).into(),
+                socket: hca_socket(sockets, name),
+                ports: 1,
+            })
+            .collect();
+        ModelConfig {
+            seed: 1,
+            pcap_dir: pcap_dir.into(),
+            control: sockets.join("model.sock"),
+            hca,
+            link: self
+                .links
+                .iter()
+                .cloned()
+                .map(|ends| LinkConfig { ends })
+                .collect(),
+        }
+    }
+}
+
+/// The vfio-user socket of an HCA.
+pub fn hca_socket(sockets: &Path, hca: &str) -> PathBuf {
+    sockets.join(format!("{hca}.hca"))
+}
+
+/// The file that `qiao-model --config` reads.
+#[derive(Clone, Debug, Serialize)]
+pub struct ModelConfig {
+    seed: u64,
+    pcap_dir: PathBuf,
+    control: PathBuf,
+    hca: Vec<HcaConfig>,
+    link: Vec<LinkConfig>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct HcaConfig {
+    name: String,
+    socket: PathBuf,
+    ports: u8,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct LinkConfig {
+    ends: [String; 2],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_model_is_told_of_every_hca_and_link() {
+        let topology = Topology::default()
+            .guest("a", &["a0"])
+            .guest("b", &["b0"])
+            .link("a0", "b0");
+        assert!(topology.has_hcas());
+        let config = topology.model_config(Path::new("/tmp/q"), Path::new("/tmp/run"));
+        let text = toml::to_string(&config).unwrap();
+        let expected = r#"seed = 1
+pcap_dir = "/tmp/run"
+control = "/tmp/q/model.sock"
+
+[[hca]]
+name = "a0"
+socket = "/tmp/q/a0.hca"
+ports = 1
+
+[[hca]]
+name = "b0"
+socket = "/tmp/q/b0.hca"
+ports = 1
+
+[[link]]
+ends = ["a0:1", "b0:1"]
+"#;
+        assert_eq!(text, expected);
+    }
+}

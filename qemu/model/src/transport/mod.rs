@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The InfiniBand transport (IBTA volume 1, chapter 9) as a state machine without I/O.
+//!
+//! A [`Qp`] is driven by [`Qp::packet_in`], [`Qp::pump`], [`Qp::timer`] and [`Qp::modify`]. Memory,
+//! work requests, completions and the wire are behind [`Host`], which the device implements and
+//! tests replace. Time is a number of nanoseconds that the caller passes in. Nothing here blocks,
+//! sleeps or draws random numbers, so that a run can be repeated.
+
+mod attr;
+mod path;
+mod qp;
+mod requester;
+mod responder;
+
+#[cfg(test)]
+mod tests;
+
+pub use attr::{ModifyError, Settings};
+pub use path::PortInfo;
+pub use qp::Qp;
+pub use responder::MAX_MESSAGE;
+
+use qiao_hw::cqe::{CqeOpcode, CqeStatus};
+use qiao_hw::event::EventType;
+use qiao_hw::wqe::SendOpcode;
+
+/// A piece of local memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sge {
+    /// Address.
+    pub addr: u64,
+    /// Bytes.
+    pub length: u32,
+    /// Key.
+    pub lkey: u32,
+}
+
+/// Where the data of a send request is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// In memory.
+    Sges(Vec<Sge>),
+    /// In the request itself.
+    Inline(Vec<u8>),
+}
+
+/// A send request, decoded and copied out of memory that its owner may change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SendWqe {
+    /// Free-running index of its first block.
+    pub index: u32,
+    /// What to do.
+    pub opcode: SendOpcode,
+    /// Whether success raises a completion.
+    pub signaled: bool,
+    /// Whether the peer gets a solicited event.
+    pub solicited: bool,
+    /// Whether it waits for READs and atomics before it.
+    pub fence: bool,
+    /// Immediate data in wire order.
+    pub imm: [u8; 4],
+    /// Remote address and key.
+    pub remote: (u64, u32),
+    /// What an atomic stores or adds, and what it compares with.
+    pub atomic: (u64, u64),
+    /// The data.
+    pub data: Data,
+    /// Bytes of the data.
+    pub length: u32,
+    /// Set if the request is malformed: it fails with this when its turn comes.
+    pub error: Option<CqeStatus>,
+}
+
+/// A receive request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecvWqe {
+    /// Free-running index.
+    pub index: u32,
+    /// Where the data goes.
+    pub sges: Vec<Sge>,
+    /// Bytes of all of them.
+    pub length: u64,
+    /// Set if the request is malformed.
+    pub error: Option<CqeStatus>,
+}
+
+/// A completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// Index of the request.
+    pub index: u32,
+    /// What completed.
+    pub opcode: CqeOpcode,
+    /// How.
+    pub status: CqeStatus,
+    /// Bytes received or read.
+    pub byte_len: u32,
+    /// Immediate data in wire order.
+    pub imm: Option<[u8; 4]>,
+    /// Key that the peer invalidated.
+    pub invalidated: Option<u32>,
+    /// Whether the sender asked for a solicited event.
+    pub solicited: bool,
+}
+
+/// Memory that a key does not give, or gives but cannot be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault;
+
+/// An atomic operation on 8 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Atomic {
+    /// Stores `swap` if the value equals `compare`.
+    CompareSwap {
+        /// What to compare with.
+        compare: u64,
+        /// What to store.
+        swap: u64,
+    },
+    /// Adds.
+    FetchAdd(
+        /// What to add.
+        u64,
+    ),
+}
+
+impl Atomic {
+    /// Returns the value after the operation on `old`.
+    pub fn apply(self, old: u64) -> u64 {
+        match self {
+            Self::CompareSwap { compare, swap } if old == compare => swap,
+            Self::CompareSwap { .. } => old,
+            Self::FetchAdd(add) => old.wrapping_add(add),
+        }
+    }
+}
+
+/// What the transport counts, beside what the link counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the meanings are those of qiao_hw::cmd::PortCounters")]
+pub enum Counter {
+    Retransmits,
+    LocalAckTimeouts,
+    OutOfSequence,
+    SequenceNaks,
+    RnrNaks,
+    DuplicateRequests,
+    LocalErrors,
+    RemoteErrors,
+}
+
+/// What a queue pair needs from the device, for one queue pair.
+///
+/// Every method is called from within the methods of [`Qp`] and must not call back.
+pub trait Host {
+    /// Takes the next send request from the ring; [`None`] if there is none.
+    fn next_send(&mut self) -> Option<SendWqe>;
+    /// Takes the next receive request from the ring; [`None`] if there is none.
+    fn next_recv(&mut self) -> Option<RecvWqe>;
+    /// Reads local memory from byte `offset` of the pieces on; fills `out`.
+    ///
+    /// # Errors
+    ///
+    /// If a key does not allow it. The contents of `out` then do not count.
+    fn gather(&mut self, sges: &[Sge], offset: u32, out: &mut [u8]) -> Result<(), Fault>;
+    /// Writes local memory from byte `offset` of the pieces on.
+    ///
+    /// # Errors
+    ///
+    /// If a key does not allow it; part may have been written.
+    fn scatter(&mut self, sges: &[Sge], offset: u32, data: &[u8]) -> Result<(), Fault>;
+    /// Checks that the peer may access memory; `access` is one bit of `qiao_hw::qp::access`.
+    ///
+    /// # Errors
+    ///
+    /// If the key does not allow it.
+    fn check_remote(&mut self, rkey: u32, va: u64, length: u32, access: u32) -> Result<(), Fault>;
+    /// Reads memory for the peer.
+    ///
+    /// # Errors
+    ///
+    /// If the key does not allow it.
+    fn read_remote(&mut self, rkey: u32, va: u64, out: &mut [u8]) -> Result<(), Fault>;
+    /// Writes memory for the peer.
+    ///
+    /// # Errors
+    ///
+    /// If the key does not allow it.
+    fn write_remote(&mut self, rkey: u32, va: u64, data: &[u8]) -> Result<(), Fault>;
+    /// Does an atomic operation for the peer and returns the value before it.
+    ///
+    /// # Errors
+    ///
+    /// If the key does not allow it.
+    fn atomic_remote(&mut self, rkey: u32, va: u64, operation: Atomic) -> Result<u64, Fault>;
+    /// Writes a completion.
+    fn complete(&mut self, completion: Completion);
+    /// Raises an asynchronous event of this queue pair.
+    fn event(&mut self, event: EventType);
+    /// Counts.
+    fn count(&mut self, counter: Counter);
+    /// Returns what the headers say of the port.
+    fn port(&self) -> PortInfo;
+    /// Returns an empty buffer for a packet.
+    fn buffer(&mut self) -> Vec<u8>;
+    /// Sends a packet, from LRH to VCRC.
+    fn transmit(&mut self, packet: Vec<u8>);
+}

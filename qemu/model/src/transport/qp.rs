@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+use super::attr::{ModifyError, Settings};
+use super::requester::Requester;
+use super::responder::Responder;
+use super::{Completion, Counter, Host, RecvWqe, SendWqe};
+use qiao_fabric::wire::Packet;
+use qiao_hw::cqe::{CqeOpcode, CqeStatus};
+use qiao_hw::event::EventType;
+use qiao_hw::qp::{QpAttr, QpState};
+use qiao_hw::wqe::SendOpcode;
+
+/// A reliable connected queue pair.
+#[derive(Debug)]
+pub struct Qp {
+    pub(super) settings: Settings,
+    pub(super) requester: Requester,
+    pub(super) responder: Responder,
+}
+
+impl Default for Qp {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Qp {
+    /// Makes a queue pair in RESET.
+    pub fn new() -> Self {
+        Self {
+            settings: Settings::new(),
+            requester: Requester::default(),
+            responder: Responder::default(),
+        }
+    }
+
+    /// Returns the state.
+    pub fn state(&self) -> QpState {
+        self.settings.state
+    }
+
+    /// Returns the attributes.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Returns the attributes as the interface has them, and whether the send queue drains.
+    pub fn query(&self) -> (QpAttr, bool) {
+        let attr = self.settings.to_wire(self.requester.next_psn(), self.responder.expected_psn());
+        let draining = self.settings.state == QpState::Sqd && !self.requester.is_idle();
+        (attr, draining)
+    }
+
+    /// Changes state and attributes. In RESET the rings are the caller's to reset.
+    ///
+    /// # Errors
+    ///
+    /// If IBTA has no such transition, or an attribute is missing or out of range; then nothing has
+    /// changed.
+    pub fn modify(
+        &mut self,
+        mask: u32,
+        attr: &QpAttr,
+        host: &mut impl Host,
+    ) -> Result<(), ModifyError> {
+        let next = self.settings.modify(mask, attr)?;
+        let from = self.settings.state;
+        match next.state {
+            QpState::Reset => {
+                *self = Self::new();
+                return Ok(());
+            }
+            QpState::Err => {
+                self.enter_error(host);
+                return Ok(());
+            }
+            _ => {}
+        }
+        self.settings = next;
+        match (from, next.state) {
+            (QpState::Init, QpState::Rtr) => self.responder.start(next.rq_psn),
+            (QpState::Rtr, QpState::Rts) => self.requester.start(next.sq_psn, &next),
+            (QpState::Rts, QpState::Sqd) => self.report_drained(host),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Takes a packet of this queue pair that has passed the checks of the link and the ICRC.
+    pub fn packet_in(&mut self, packet: &Packet<'_>, now: u64, host: &mut impl Host) {
+        if packet.operation.is_response() {
+            if matches!(self.settings.state, QpState::Rts | QpState::Sqd) {
+                self.response_in(packet, now, host);
+                self.report_drained(host);
+            }
+        } else if matches!(self.settings.state, QpState::Rtr | QpState::Rts | QpState::Sqd) {
+            self.request_in(packet, host);
+        }
+    }
+
+    /// Sends up to `budget` packets. Returns whether there may be more to send at once.
+    pub fn pump(&mut self, now: u64, budget: usize, host: &mut impl Host) -> bool {
+        match self.settings.state {
+            QpState::Rtr => self.pump_replies(budget, host) == 0,
+            QpState::Rts | QpState::Sqd => {
+                let left = self.pump_replies(budget, host);
+                let left = self.pump_requests(now, left, host);
+                self.report_drained(host);
+                left == 0
+            }
+            QpState::Err => {
+                self.flush(host);
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns when [`Qp::timer`] wants to be called, in nanoseconds.
+    pub fn deadline(&self) -> Option<u64> {
+        match self.settings.state {
+            QpState::Rts | QpState::Sqd => self.requester.deadline(),
+            _ => None,
+        }
+    }
+
+    /// Does what is due at `now`; [`Qp::pump`] then sends.
+    pub fn timer(&mut self, now: u64, host: &mut impl Host) {
+        if matches!(self.settings.state, QpState::Rts | QpState::Sqd) {
+            self.request_timer(now, host);
+        }
+    }
+
+    /// Ends all requests, those in flight and those in the rings, each with one flush completion.
+    pub(super) fn enter_error(&mut self, host: &mut impl Host) {
+        self.settings.state = QpState::Err;
+        self.flush(host);
+    }
+
+    fn flush(&mut self, host: &mut impl Host) {
+        for wqe in self.requester.take_all() {
+            complete_send(host, &wqe, CqeStatus::WrFlush, 0);
+        }
+        while let Some(wqe) = host.next_send() {
+            complete_send(host, &wqe, CqeStatus::WrFlush, 0);
+        }
+        if let Some(wqe) = self.responder.take() {
+            complete_recv_error(host, &wqe, CqeStatus::WrFlush);
+        }
+        while let Some(wqe) = host.next_recv() {
+            complete_recv_error(host, &wqe, CqeStatus::WrFlush);
+        }
+    }
+
+    /// Raises SQ_DRAINED once when the send queue of a queue pair in SQD is empty.
+    fn report_drained(&mut self, host: &mut impl Host) {
+        let drained = self.settings.state == QpState::Sqd && self.requester.is_idle();
+        if drained && self.settings.notify_drained {
+            self.settings.notify_drained = false;
+            host.event(EventType::SqDrained);
+        }
+    }
+}
+
+fn send_completion(opcode: SendOpcode) -> CqeOpcode {
+    match opcode {
+        SendOpcode::Send | SendOpcode::SendImm | SendOpcode::SendInvalidate => CqeOpcode::Send,
+        SendOpcode::RdmaWrite | SendOpcode::RdmaWriteImm => CqeOpcode::RdmaWrite,
+        SendOpcode::RdmaRead => CqeOpcode::RdmaRead,
+        SendOpcode::CompareSwap => CqeOpcode::CompareSwap,
+        SendOpcode::FetchAdd => CqeOpcode::FetchAdd,
+        SendOpcode::MaskedCompareSwap => CqeOpcode::MaskedCompareSwap,
+        SendOpcode::MaskedFetchAdd => CqeOpcode::MaskedFetchAdd,
+        SendOpcode::LocalInvalidate => CqeOpcode::LocalInvalidate,
+        SendOpcode::RegMr => CqeOpcode::RegMr,
+        SendOpcode::BindMw => CqeOpcode::BindMw,
+        SendOpcode::AtomicWrite => CqeOpcode::AtomicWrite,
+        SendOpcode::Flush => CqeOpcode::Flush,
+    }
+}
+
+/// Ends a send request: success raises a completion if it was asked for, failure always.
+pub(super) fn complete_send(
+    host: &mut impl Host,
+    wqe: &SendWqe,
+    status: CqeStatus,
+    byte_len: u32,
+) {
+    if status == CqeStatus::Success && !wqe.signaled {
+        return;
+    }
+    match status {
+        CqeStatus::LocalLength | CqeStatus::LocalProtection | CqeStatus::LocalQpOperation => {
+            host.count(Counter::LocalErrors);
+        }
+        CqeStatus::RemoteAccess
+        | CqeStatus::RemoteOperation
+        | CqeStatus::RemoteInvalidRequest => host.count(Counter::RemoteErrors),
+        _ => {}
+    }
+    host.complete(Completion {
+        index: wqe.index,
+        opcode: send_completion(wqe.opcode),
+        status,
+        byte_len,
+        imm: None,
+        invalidated: None,
+        solicited: false,
+    });
+}
+
+/// Ends a receive request that failed.
+pub(super) fn complete_recv_error(host: &mut impl Host, wqe: &RecvWqe, status: CqeStatus) {
+    host.complete(Completion {
+        index: wqe.index,
+        opcode: CqeOpcode::Recv,
+        status,
+        byte_len: 0,
+        imm: None,
+        invalidated: None,
+        solicited: false,
+    });
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Raw pointers of `kernel` types whose accessors are private to that crate.
+//!
+//! Only needed out of tree. Upstream `pub(crate)` becomes `pub` and this file goes away.
+
+use crate::bindings;
+use kernel::device;
+
+/// Returns the `struct device` behind `dev`.
+#[inline]
+pub(crate) fn device<Ctx: device::DeviceContext>(
+    dev: &device::Device<Ctx>,
+) -> *mut bindings::device {
+    // `device::Device` is a transparent wrapper of `Opaque<struct device>`.
+    core::ptr::from_ref(dev).cast_mut().cast()
+}
+
+/// Returns the `device::Device` in front of `dev`.
+///
+/// # Safety
+///
+/// `dev` must be a valid `struct device` with a reference count of at least one during `'a`.
+#[inline]
+pub(crate) unsafe fn device_from<'a>(dev: *mut bindings::device) -> &'a device::Device {
+    // SAFETY: By the safety requirements; `device::Device` is a transparent wrapper.
+    unsafe { &*dev.cast() }
+}

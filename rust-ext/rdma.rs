@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Safe Rust over the RDMA core, and what the `kernel` crate lacks for a host channel adapter.
+//!
+//! The folder `rdma/` is the RDMA core; it becomes a crate of its own upstream, since `ib_core` is
+//! a module in every distribution and the `kernel` crate can not call into modules. The other
+//! folders are named after the modules of `kernel` that they extend.
+
+use rdma_bindings as bindings;
+
+mod raw;
+mod rdma {
+    mod ah;
+    mod attr;
+    mod cq;
+    mod device;
+    mod event;
+    mod gate;
+    mod kernel_verbs;
+    mod mr;
+    mod object;
+    mod pd;
+    mod qp;
+    mod qp_attr;
+    mod ucontext;
+    mod udata;
+    mod umem;
+
+    pub use self::{
+        ah::{
+            Ah,
+            AhAttr,
+            AhOps,
+            GlobalRoute, //
+        },
+        attr::{
+            Access,
+            AtomicCap,
+            DeviceAttr,
+            Gid,
+            Guid,
+            Mtu,
+            PhysState,
+            PortAttr,
+            PortImmutable,
+            PortState, //
+        },
+        cq::{
+            Cq,
+            CqInitAttr,
+            CqOps, //
+        },
+        device::{
+            Cx,
+            Device,
+            DeviceInfo,
+            Driver,
+            Registration,
+            UnregisteredDevice, //
+        },
+        event::{
+            CqEvent,
+            CqHandle,
+            DeviceEvent,
+            DeviceHandle,
+            EventCx,
+            PortEvent,
+            QpEvent,
+            QpHandle, //
+        },
+        mr::{
+            Mr,
+            MrKeys,
+            MrOps,
+            UserMrAttr, //
+        },
+        object::{
+            Destroyed,
+            Obj,
+            RawObject, //
+        },
+        pd::{
+            Pd,
+            PdOps, //
+        },
+        qp::{
+            Qp,
+            QpInitAttr,
+            QpOps,
+            QpQuery, //
+        },
+        qp_attr::{
+            QpAttr,
+            QpCap,
+            QpMask,
+            QpModify,
+            QpState,
+            QpType, //
+        },
+        ucontext::{
+            IoCache,
+            IoPages,
+            MmapHandle,
+            Ucontext,
+            UcontextHandle,
+            UcontextOps, //
+        },
+        udata::Udata,
+        umem::{
+            BlockIter,
+            Blocks,
+            Umem, //
+        }, //
+    };
+}
+
+pub use self::rdma::*;
+
+// What `pr_*!` of this crate prints in front.
+#[allow(dead_code)]
+const __LOG_PREFIX: &[u8] = b"rdma\0";

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Completion queues.
+
+use super::{
+    device::Shims,
+    udata::no_io,
+    CqHandle,
+    Cx,
+    Destroyed,
+    Driver,
+    Obj,
+    Ucontext,
+    Udata, //
+};
+use crate::bindings;
+use core::ptr::NonNull;
+use kernel::{
+    error::from_result,
+    prelude::*, //
+};
+
+/// A completion queue.
+pub type Cq<T> = Obj<bindings::ib_cq, <T as Driver>::Cq>;
+
+/// The driver's part of a [`Cq`].
+pub trait CqOps: Sized + Send + Sync + 'static {
+    /// The driver.
+    type Driver: Driver<Cq = Self>;
+
+    /// Creates a completion queue of user space.
+    ///
+    /// `handle` is for the driver's table of completion queues. If this fails then the handle is
+    /// revoked, so it does no harm there.
+    fn create_user(
+        cx: &Cx<'_, Self::Driver>,
+        attr: &CqInitAttr,
+        handle: &CqHandle,
+        ctx: &Ucontext<Self::Driver>,
+        udata: &mut Udata,
+    ) -> impl PinInit<Self, Error>;
+
+    /// Returns the number of entries that the queue has.
+    fn entries(&self) -> u32;
+
+    /// Destroys the queue, which no queue pair uses any more.
+    ///
+    /// The driver takes the handle out of its table first. When this has returned, the device
+    /// writes to the queue no more, or it is [`Destroyed::Abandoned`].
+    fn destroy(cq: &Cq<Self::Driver>, cx: &Cx<'_, Self::Driver>) -> Destroyed;
+}
+
+/// What a consumer asks for. All of it is user input.
+#[derive(Clone, Copy, Debug)]
+pub struct CqInitAttr {
+    /// Entries, at least 1.
+    pub entries: u32,
+    /// Completion vector, less than the number that the device registered.
+    pub comp_vector: u32,
+    /// `enum ib_uverbs_ex_create_cq_flags`.
+    pub flags: u32,
+}
+
+impl<T: Driver> Shims<T> {
+    /// # Safety
+    ///
+    /// As the device operation `create_user_cq`.
+    pub(super) unsafe extern "C" fn create_user_cq(
+        raw: *mut bindings::ib_cq,
+        attr: *const bindings::ib_cq_init_attr,
+        bundle: *mut bindings::uverbs_attr_bundle,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: The core passes valid attributes, which it does not change meanwhile.
+            let attr = unsafe { &*attr };
+            let attr = CqInitAttr {
+                entries: attr.cqe,
+                comp_vector: attr.comp_vector,
+                flags: attr.flags,
+            };
+            // SAFETY: The core passes null, or the bundle of the running system call.
+            let udata = unsafe { Udata::from_bundle(bundle) }.ok_or(EINVAL)?;
+            // SAFETY: The context of a system call that creates a queue is one that
+            // `alloc_ucontext` made, and stays during the call.
+            let ctx = unsafe { Ucontext::<T>::from_raw(udata.ucontext()) };
+            // SAFETY: The core keeps the queue until `destroy_cq` has succeeded, or until this has
+            // failed; both revoke the handle.
+            let handle = unsafe { CqHandle::new(NonNull::new(raw).ok_or(EINVAL)?) }?;
+            // SAFETY: The core sets the device before it calls this.
+            let device = unsafe { (*raw).device };
+            let create = |cx: &Cx<'_, T>| {
+                let init = T::Cq::create_user(cx, &attr, &handle, ctx, udata);
+                // SAFETY: The core allocated `size_ib_cq` bytes for this call.
+                unsafe { Cq::<T>::init(raw, handle.clone(), init) }
+            };
+            // SAFETY: A device operation is running.
+            let ret = unsafe { Self::with_cx(device, create) };
+            if let Err(e) = ret {
+                // SAFETY: Opened above, and not revoked before.
+                unsafe { handle.revoke() };
+                return Err(e);
+            }
+            // SAFETY: Initialised above.
+            let cq = unsafe { Cq::<T>::from_raw(raw) };
+            // CAST: Not more than the `int` that the attributes of the device say.
+            //
+            // SAFETY: The core reads this when the create operation has returned.
+            unsafe { (*raw).cqe = cq.entries() as c_int };
+            Ok(0)
+        })
+    }
+
+    /// # Safety
+    ///
+    /// As the device operation `destroy_cq`.
+    pub(super) unsafe extern "C" fn destroy_cq(
+        raw: *mut bindings::ib_cq,
+        udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        from_result(|| {
+            // First, since the core repeats the whole operation if this fails.
+            //
+            // SAFETY: The core passes null, or the udata of the running system call.
+            unsafe { no_io(udata) }?;
+            // SAFETY: The core sets the device before `create_user_cq`.
+            let device = unsafe { (*raw).device };
+            // SAFETY: The core destroys what `create_user_cq` made, until this returns 0.
+            let cq = unsafe { Cq::<T>::from_raw(raw) };
+            // SAFETY: A device operation is running.
+            let fate = unsafe { Self::with_cx(device, |cx| T::Cq::destroy(cq, cx)) };
+            // SAFETY: Opened by `create_user_cq`; this operation succeeds now, so it is not
+            // repeated.
+            unsafe { cq.handle().revoke() };
+            if fate == Destroyed::Released {
+                // SAFETY: This is the last operation on the object.
+                unsafe { Cq::<T>::drop_in_place(raw) };
+            }
+            Ok(0)
+        })
+    }
+}

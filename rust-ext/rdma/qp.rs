@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Queue pairs.
+
+use super::{
+    device::Shims,
+    udata::no_io,
+    Cq,
+    Cx,
+    Destroyed,
+    Driver,
+    Obj,
+    Pd,
+    QpAttr,
+    QpCap,
+    QpHandle,
+    QpModify,
+    QpType,
+    Ucontext,
+    Udata, //
+};
+use crate::bindings;
+use core::ptr::NonNull;
+use kernel::{
+    error::from_result,
+    prelude::*, //
+};
+
+/// A queue pair.
+pub type Qp<T> = Obj<bindings::ib_qp, <T as Driver>::Qp>;
+
+/// The driver's part of a [`Qp`].
+pub trait QpOps: Sized + Send + Sync + 'static {
+    /// The driver.
+    type Driver: Driver<Qp = Self>;
+
+    /// Creates a queue pair of user space, in the state Reset.
+    ///
+    /// `handle` is for the driver's table of queue pairs. If this fails then the handle is
+    /// revoked, so it does no harm there. [`QpInitAttr::set_cap`] tells the consumer what it got.
+    fn create_user(
+        cx: &Cx<'_, Self::Driver>,
+        attr: &mut QpInitAttr<'_, Self::Driver>,
+        handle: &QpHandle,
+        ctx: &Ucontext<Self::Driver>,
+        udata: &mut Udata,
+    ) -> impl PinInit<Self, Error>;
+
+    /// Returns the number of the queue pair.
+    fn qpn(&self) -> u32;
+
+    /// Changes attributes, all or none of them.
+    fn modify(qp: &Qp<Self::Driver>, cx: &Cx<'_, Self::Driver>, modify: &QpModify) -> Result;
+
+    /// Returns the attributes.
+    fn query(qp: &Qp<Self::Driver>, cx: &Cx<'_, Self::Driver>) -> Result<QpQuery>;
+
+    /// Destroys the queue pair.
+    ///
+    /// The driver takes the handle out of its table first. When this has returned, the device
+    /// neither reads the queues nor writes completions of them, or it is [`Destroyed::Abandoned`].
+    fn destroy(qp: &Qp<Self::Driver>, cx: &Cx<'_, Self::Driver>) -> Destroyed;
+}
+
+impl<Q: QpOps> Obj<bindings::ib_qp, Q> {
+    /// Returns the protection domain.
+    pub fn pd(&self) -> &Pd<Q::Driver> {
+        // SAFETY: The core sets the domain before it calls the create operation, and keeps both
+        // until after the destroy operation. Only targets of XRC have none, for which there must be
+        // an XRC domain, which no driver of this abstraction creates.
+        unsafe { Pd::<Q::Driver>::from_raw((*self.as_raw()).pd) }
+    }
+}
+
+/// What a consumer asks for. All of it is user input.
+pub struct QpInitAttr<'a, T: Driver> {
+    raw: &'a mut bindings::ib_qp_init_attr,
+    ty: QpType,
+    pd: &'a Pd<T>,
+}
+
+impl<T: Driver> QpInitAttr<'_, T> {
+    /// Returns the transport.
+    pub fn ty(&self) -> QpType {
+        self.ty
+    }
+
+    /// Returns the protection domain.
+    pub fn pd(&self) -> &Pd<T> {
+        self.pd
+    }
+
+    /// Returns the completion queue for send requests.
+    pub fn send_cq(&self) -> Result<&Cq<T>> {
+        Self::cq(self.raw.send_cq)
+    }
+
+    /// Returns the completion queue for receive requests.
+    pub fn recv_cq(&self) -> Result<&Cq<T>> {
+        Self::cq(self.raw.recv_cq)
+    }
+
+    fn cq<'b>(cq: *mut bindings::ib_cq) -> Result<&'b Cq<T>> {
+        if cq.is_null() {
+            return Err(EINVAL);
+        }
+        // SAFETY: The core passes what `create_user_cq` made, for there is nothing else, and keeps
+        // it during the call that the attributes are valid for.
+        Ok(unsafe { Cq::<T>::from_raw(cq) })
+    }
+
+    /// Returns whether receive requests are to come from a shared queue.
+    pub fn has_srq(&self) -> bool {
+        !self.raw.srq.is_null()
+    }
+
+    /// Returns whether all send requests are to be reported, whatever their flags.
+    pub fn signal_all(&self) -> bool {
+        self.raw.sq_sig_type == bindings::ib_sig_type_IB_SIGNAL_ALL_WR
+    }
+
+    /// Returns `enum ib_qp_create_flags`.
+    pub fn create_flags(&self) -> u32 {
+        self.raw.create_flags
+    }
+
+    /// Returns the sizes that the consumer needs.
+    pub fn cap(&self) -> QpCap {
+        QpCap::from_raw(&self.raw.cap)
+    }
+
+    /// Sets the sizes that the consumer gets.
+    pub fn set_cap(&mut self, cap: QpCap) {
+        cap.write_to(&mut self.raw.cap);
+    }
+}
+
+/// Result of [`QpOps::query`].
+#[derive(Clone, Copy, Debug)]
+pub struct QpQuery {
+    /// Attributes.
+    pub attr: QpAttr,
+    /// Sizes.
+    pub cap: QpCap,
+    /// Whether all send requests are reported.
+    pub signal_all: bool,
+    /// Whether the send queue has still to be drained, in the state SQD.
+    pub sq_draining: bool,
+}
+
+impl<T: Driver> Shims<T> {
+    /// # Safety
+    ///
+    /// As the device operation `create_qp`.
+    pub(super) unsafe extern "C" fn create_qp(
+        raw: *mut bindings::ib_qp,
+        attr: *mut bindings::ib_qp_init_attr,
+        udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: The core passes null, or the udata of the running system call.
+            let udata = unsafe { Udata::from_raw(udata) }.ok_or(EOPNOTSUPP)?;
+            // SAFETY: The core passes valid attributes for this call to read and write.
+            let attr = unsafe { &mut *attr };
+            let ty = QpType::try_from(attr.qp_type)?;
+            // SAFETY: The core sets this before it calls this.
+            let (device, pd) = unsafe { ((*raw).device, (*raw).pd) };
+            let mut attr = QpInitAttr {
+                raw: attr,
+                ty,
+                // SAFETY: For these types of queue pairs the core passes what `alloc_pd` made, and
+                // keeps it for as long as the queue pair.
+                pd: unsafe { Pd::<T>::from_raw(pd) },
+            };
+            // SAFETY: The context of a system call that creates a queue pair is one that
+            // `alloc_ucontext` made, and stays during the call.
+            let ctx = unsafe { Ucontext::<T>::from_raw(udata.ucontext()) };
+            // SAFETY: The core keeps the queue pair until `destroy_qp` has succeeded, or until this
+            // has failed; both revoke the handle.
+            let handle = unsafe { QpHandle::new(NonNull::new(raw).ok_or(EINVAL)?) }?;
+            let create = |cx: &Cx<'_, T>| {
+                let init = T::Qp::create_user(cx, &mut attr, &handle, ctx, udata);
+                // SAFETY: The core allocated `size_ib_qp` bytes for this call.
+                unsafe { Qp::<T>::init(raw, handle.clone(), init) }
+            };
+            // SAFETY: A device operation is running.
+            let ret = unsafe { Self::with_cx(device, create) };
+            if let Err(e) = ret {
+                // SAFETY: Opened above, and not revoked before.
+                unsafe { handle.revoke() };
+                return Err(e);
+            }
+            // SAFETY: Initialised above.
+            let qp = unsafe { Qp::<T>::from_raw(raw) };
+            // SAFETY: The core reads this when the create operation has returned.
+            unsafe { (*raw).qp_num = qp.qpn() };
+            Ok(0)
+        })
+    }
+
+    /// # Safety
+    ///
+    /// As the device operation `modify_qp`.
+    pub(super) unsafe extern "C" fn modify_qp(
+        raw: *mut bindings::ib_qp,
+        attr: *mut bindings::ib_qp_attr,
+        mask: c_int,
+        udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: The core passes null, or the udata of the running system call.
+            unsafe { no_io(udata) }?;
+            // CAST: A set of flags.
+            //
+            // SAFETY: The core passes valid attributes, which it does not change meanwhile.
+            let modify = QpModify::from_raw(unsafe { &*attr }, mask as u32)?;
+            // SAFETY: The core sets the device before `create_qp`.
+            let device = unsafe { (*raw).device };
+            // SAFETY: The core passes what `create_qp` made, and keeps it during the call.
+            let qp = unsafe { Qp::<T>::from_raw(raw) };
+            // SAFETY: A device operation is running.
+            unsafe { Self::with_cx(device, |cx| T::Qp::modify(qp, cx, &modify)) }?;
+            Ok(0)
+        })
+    }
+
+    /// # Safety
+    ///
+    /// As the device operation `query_qp`.
+    pub(super) unsafe extern "C" fn query_qp(
+        raw: *mut bindings::ib_qp,
+        attr: *mut bindings::ib_qp_attr,
+        _mask: c_int,
+        init_attr: *mut bindings::ib_qp_init_attr,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: The core sets the device before `create_qp`.
+            let device = unsafe { (*raw).device };
+            // SAFETY: The core passes what `create_qp` made, and keeps it during the call.
+            let qp = unsafe { Qp::<T>::from_raw(raw) };
+            // SAFETY: A device operation is running.
+            let query = unsafe { Self::with_cx(device, |cx| T::Qp::query(qp, cx)) }?;
+            let mut out = bindings::ib_qp_attr::default();
+            query.attr.write_to(&mut out);
+            query.cap.write_to(&mut out.cap);
+            out.sq_draining = u8::from(query.sq_draining);
+            let mut init_out = bindings::ib_qp_init_attr {
+                // SAFETY: These do not change from before the create operation on.
+                qp_type: unsafe { (*raw).qp_type },
+                sq_sig_type: if query.signal_all {
+                    bindings::ib_sig_type_IB_SIGNAL_ALL_WR
+                } else {
+                    bindings::ib_sig_type_IB_SIGNAL_REQ_WR
+                },
+                ..Default::default()
+            };
+            query.cap.write_to(&mut init_out.cap);
+            // SAFETY: As before.
+            unsafe {
+                init_out.event_handler = (*raw).registered_event_handler;
+                init_out.qp_context = (*raw).qp_context;
+                init_out.send_cq = (*raw).send_cq;
+                init_out.recv_cq = (*raw).recv_cq;
+                init_out.srq = (*raw).srq;
+            }
+            // SAFETY: The core passes attributes for this call to write.
+            unsafe {
+                attr.write(out);
+                init_attr.write(init_out);
+            }
+            Ok(0)
+        })
+    }
+
+    /// # Safety
+    ///
+    /// As the device operation `destroy_qp`.
+    pub(super) unsafe extern "C" fn destroy_qp(
+        raw: *mut bindings::ib_qp,
+        udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        from_result(|| {
+            // First, since the core repeats the whole operation if this fails.
+            //
+            // SAFETY: The core passes null, or the udata of the running system call.
+            unsafe { no_io(udata) }?;
+            // SAFETY: The core sets the device before `create_qp`.
+            let device = unsafe { (*raw).device };
+            // SAFETY: The core destroys what `create_qp` made, until this returns 0.
+            let qp = unsafe { Qp::<T>::from_raw(raw) };
+            // SAFETY: A device operation is running.
+            let fate = unsafe { Self::with_cx(device, |cx| T::Qp::destroy(qp, cx)) };
+            // SAFETY: Opened by `create_qp`; this operation succeeds now, so it is not repeated.
+            unsafe { qp.handle().revoke() };
+            if fate == Destroyed::Released {
+                // SAFETY: This is the last operation on the object.
+                unsafe { Qp::<T>::drop_in_place(raw) };
+            }
+            Ok(0)
+        })
+    }
+}
