@@ -18,7 +18,7 @@ KBUILD = $(ENTER) sh -c 'mkdir -p "$$QIAO_BUILD/$(2)" && exec nice make -C "$$QI
 
 # What the source tree has so far; an absent piece is not built and not tested.
 PIECES := $(if $(wildcard Kbuild),modules) $(if $(wildcard provider/Cargo.toml),provider) \
-	$(if $(wildcard qemu/model/Cargo.toml),model)
+	$(if $(wildcard qemu/model/src/main.rs),model)
 
 .PHONY: help
 help: ## list the targets
@@ -108,6 +108,14 @@ agent: root ## build the guests' agent
 	@echo 'qiao: building the agent' >&2
 	@$(ENTER) nice env RUSTFLAGS='-C target-feature=+crt-static -C strip=symbols' cargo build --locked --release --quiet \
 		--manifest-path qemu/Cargo.toml --package qiao-agent --target x86_64-unknown-linux-gnu
+
+.PHONY: interface
+interface: root ## make the tables of docs/interface.md anew from the code
+	@$(CARGO) run --locked --quiet --manifest-path qemu/Cargo.toml --package qiao_hw -- update docs/interface.md
+
+.PHONY: header
+header: root ## print the device interface as a C header
+	@$(CARGO) run --locked --quiet --manifest-path qemu/Cargo.toml --package qiao_hw -- header
 
 .PHONY: clean
 clean: ## remove what was built from this tree

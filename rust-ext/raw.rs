@@ -5,7 +5,10 @@
 //! Only needed out of tree. Upstream `pub(crate)` becomes `pub` and this file goes away.
 
 use crate::bindings;
-use kernel::device;
+use kernel::{
+    device,
+    pci, //
+};
 
 /// Returns the `struct device` behind `dev`.
 #[inline]
@@ -25,4 +28,13 @@ pub(crate) fn device<Ctx: device::DeviceContext>(
 pub(crate) unsafe fn device_from<'a>(dev: *mut bindings::device) -> &'a device::Device {
     // SAFETY: By the safety requirements; `device::Device` is a transparent wrapper.
     unsafe { &*dev.cast() }
+}
+
+/// Returns the `struct pci_dev` behind `dev`.
+#[inline]
+pub(crate) fn pci_dev<Ctx: device::DeviceContext>(
+    dev: &pci::Device<Ctx>,
+) -> *mut bindings::pci_dev {
+    // `pci::Device` is a transparent wrapper of `Opaque<struct pci_dev>`.
+    core::ptr::from_ref(dev).cast_mut().cast()
 }

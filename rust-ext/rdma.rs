@@ -8,7 +8,10 @@
 
 use rdma_bindings as bindings;
 
+pub mod dma;
+pub mod pci;
 mod raw;
+pub mod sync;
 mod rdma {
     mod ah;
     mod attr;
@@ -75,7 +78,7 @@ mod rdma {
             UserMrAttr, //
         },
         object::{
-            Destroyed,
+            Lent,
             Obj,
             RawObject, //
         },

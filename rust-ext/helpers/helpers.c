@@ -7,5 +7,7 @@
  * Sorted alphabetically.
  */
 
+#include "irq.c"
 #include "rdma.c"
 #include "refcount.c"
+#include "xarray.c"

@@ -5,10 +5,7 @@
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
 use crate::bindings;
-use kernel::{
-    prelude::*,
-    sizes::SZ_1G, //
-};
+use kernel::prelude::*;
 
 /// A globally unique identifier (EUI-64).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -252,6 +249,8 @@ pub struct PortAttr {
     pub max_mtu: Mtu,
     /// MTU of the link.
     pub active_mtu: Mtu,
+    /// Length of the largest message in bytes.
+    pub max_message: u32,
     /// Entries of the GID table.
     pub gid_tbl_len: u16,
     /// Entries of the P_Key table.
@@ -272,8 +271,8 @@ pub struct PortAttr {
     pub sm_lid: u32,
     /// Service level to reach the subnet manager.
     pub sm_sl: u8,
-    /// PortInfo.VLCap: 1 for VL0, 2 for VL0 and VL1, to 5 for VL0 to VL14.
-    pub vl_cap: u8,
+    /// Virtual lanes: 1 for VL0, 2 for VL0-1, 3 for VL0-3, 4 for VL0-7, 5 for VL0-14.
+    pub vl_num: u8,
     /// PortInfo.SubnetTimeOut.
     pub subnet_timeout: u8,
     /// Link width, a bit of PortInfo.LinkWidthActive.
@@ -283,10 +282,6 @@ pub struct PortAttr {
 }
 
 impl PortAttr {
-    /// Length of the largest message (IBTA vol. 1, 9.7.6): 1 GiB here, as most drivers have it
-    /// since a signed 32-bit length is all that many consumers take.
-    const MAX_MSG_SZ: u32 = SZ_1G as u32;
-
     /// Writes to the fields of `raw`, which the core has cleared.
     pub(super) fn write_to(&self, raw: &mut bindings::ib_port_attr) {
         raw.state = self.state as u32;
@@ -296,7 +291,7 @@ impl PortAttr {
         raw.gid_tbl_len = c_int::from(self.gid_tbl_len);
         raw.pkey_tbl_len = self.pkey_tbl_len;
         raw.port_cap_flags = self.cap_flags;
-        raw.max_msg_sz = Self::MAX_MSG_SZ;
+        raw.max_msg_sz = self.max_message;
         raw.bad_pkey_cntr = self.bad_pkey_cntr;
         raw.qkey_viol_cntr = self.qkey_viol_cntr;
         raw.subnet_prefix = self.subnet_prefix;
@@ -304,7 +299,7 @@ impl PortAttr {
         raw.lmc = self.lmc;
         raw.sm_lid = self.sm_lid;
         raw.sm_sl = self.sm_sl;
-        raw.max_vl_num = self.vl_cap;
+        raw.max_vl_num = self.vl_num;
         raw.subnet_timeout = self.subnet_timeout;
         raw.active_width = self.active_width;
         raw.active_speed = self.active_speed;

@@ -7,7 +7,6 @@ use super::{
     udata::no_io,
     CqHandle,
     Cx,
-    Destroyed,
     Driver,
     Obj,
     Ucontext,
@@ -43,11 +42,11 @@ pub trait CqOps: Sized + Send + Sync + 'static {
     /// Returns the number of entries that the queue has.
     fn entries(&self) -> u32;
 
-    /// Destroys the queue, which no queue pair uses any more.
+    /// Destroys the queue, which no queue pair uses any more; then it is dropped.
     ///
     /// The driver takes the handle out of its table first. When this has returned, the device
-    /// writes to the queue no more, or it is [`Destroyed::Abandoned`].
-    fn destroy(cq: &Cq<Self::Driver>, cx: &Cx<'_, Self::Driver>) -> Destroyed;
+    /// writes to the queue no more, or its memory is [abandoned](super::Lent::abandon).
+    fn destroy(cq: &Cq<Self::Driver>, cx: &Cx<'_, Self::Driver>);
 }
 
 /// What a consumer asks for. All of it is user input.
@@ -127,14 +126,12 @@ impl<T: Driver> Shims<T> {
             // SAFETY: The core destroys what `create_user_cq` made, until this returns 0.
             let cq = unsafe { Cq::<T>::from_raw(raw) };
             // SAFETY: A device operation is running.
-            let fate = unsafe { Self::with_cx(device, |cx| T::Cq::destroy(cq, cx)) };
+            unsafe { Self::with_cx(device, |cx| T::Cq::destroy(cq, cx)) };
             // SAFETY: Opened by `create_user_cq`; this operation succeeds now, so it is not
             // repeated.
             unsafe { cq.handle().revoke() };
-            if fate == Destroyed::Released {
-                // SAFETY: This is the last operation on the object.
-                unsafe { Cq::<T>::drop_in_place(raw) };
-            }
+            // SAFETY: This is the last operation on the object.
+            unsafe { Cq::<T>::drop_in_place(raw) };
             Ok(0)
         })
     }

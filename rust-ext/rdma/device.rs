@@ -186,7 +186,7 @@ pub struct DeviceInfo {
     /// Number of ports.
     pub ports: u8,
     /// Number of completion vectors.
-    pub comp_vectors: u32,
+    pub comp_vectors: u16,
 }
 
 /// A device that is not registered.
@@ -208,7 +208,7 @@ impl<T: Driver> UnregisteredDevice<T> {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub fn new(info: &DeviceInfo) -> Result<Self> {
+    pub fn new() -> Result<Self> {
         // SAFETY: `SIZE` is that of a struct that starts with a `struct ib_device`; the initial
         // namespace is where devices start.
         let raw =
@@ -233,11 +233,6 @@ impl<T: Driver> UnregisteredDevice<T> {
             bindings::ib_set_device_ops(raw, &Shims::<T>::OPS);
             // The constructor of bit fields is not const.
             (*raw).ops.set_uverbs_robust_udata(1);
-            // CAST: Small constants.
-            (*raw).node_type = bindings::RDMA_NODE_IB_CA as u8;
-            (*raw).node_guid = info.node_guid.0.to_be();
-            (*raw).phys_port_cnt = u32::from(info.ports);
-            (*raw).num_comp_vectors = info.comp_vectors as c_int;
         }
         // INVARIANT: From the core to us.
         Ok(Self(this))
@@ -302,6 +297,7 @@ impl<'a, T: Driver> Registration<'a, T> {
     pub unsafe fn new<E>(
         parent: &'a device::Device<device::Bound>,
         dev: UnregisteredDevice<T>,
+        info: DeviceInfo,
         data: impl PinInit<T::Data<'a>, E>,
     ) -> Result<Self>
     where
@@ -317,7 +313,12 @@ impl<'a, T: Driver> Registration<'a, T> {
         // SAFETY: The device is not registered, so nobody else uses it.
         unsafe {
             *dev.device().data.get() = NonNull::from(Pin::get_ref(data.as_ref())).cast();
-            (*(*raw).__bindgen_anon_1.dev.as_mut()).parent = parent;
+            (*raw).__bindgen_anon_1.dev.as_mut().parent = parent;
+            // CAST: Small constants.
+            (*raw).node_type = bindings::RDMA_NODE_IB_CA as u8;
+            (*raw).node_guid = info.node_guid.0.to_be();
+            (*raw).phys_port_cnt = u32::from(info.ports);
+            (*raw).num_comp_vectors = c_int::from(info.comp_vectors);
         }
         // SAFETY: The device is valid. It stays so, with its parent bound, until `stop`, which
         // waits for all that use the gate.
@@ -325,9 +326,8 @@ impl<'a, T: Driver> Registration<'a, T> {
 
         // SAFETY: The device is complete and not registered, and `parent` is bound for `'a`, in
         // which it is unregistered by the safety requirements.
-        let ret =
-            to_result(unsafe { bindings::ib_register_device(raw, T::NAME.as_char_ptr(), parent) });
-        if let Err(e) = ret {
+        let ret = unsafe { bindings::ib_register_device(raw, T::NAME.as_char_ptr(), parent) };
+        if let Err(e) = to_result(ret) {
             // SAFETY: Opened above, and not revoked before.
             unsafe { dev.device().lifeline.revoke() };
             return Err(e);

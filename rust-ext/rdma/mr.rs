@@ -7,7 +7,6 @@ use super::{
     udata::no_io,
     Access,
     Cx,
-    Destroyed,
     Driver,
     Obj,
     Pd,
@@ -38,11 +37,11 @@ pub trait MrOps: Sized + Send + Sync + 'static {
     /// Returns the keys of the region.
     fn keys(&self) -> MrKeys;
 
-    /// Takes the region from the device.
+    /// Takes the region from the device; then it is dropped.
     ///
     /// After this neither work requests nor peers can reach the memory, or it is
-    /// [`Destroyed::Abandoned`].
-    fn dereg(mr: &Mr<Self::Driver>, cx: &Cx<'_, Self::Driver>) -> Destroyed;
+    /// [abandoned](super::Lent::abandon).
+    fn dereg(mr: &Mr<Self::Driver>, cx: &Cx<'_, Self::Driver>);
 }
 
 /// What a process asks to be registered. All of it is user input.
@@ -138,12 +137,10 @@ impl<T: Driver> Shims<T> {
             // SAFETY: The core destroys what `reg_user_mr` made, until this returns 0.
             let mr = unsafe { Mr::<T>::from_raw(raw) };
             // SAFETY: A device operation is running.
-            let fate = unsafe { Self::with_cx(device, |cx| T::Mr::dereg(mr, cx)) };
-            if fate == Destroyed::Released {
-                // SAFETY: From `KBox::into_raw` in `reg_user_mr`; the core does not use the region
-                // after this operation.
-                drop(unsafe { Pin::new_unchecked(KBox::from_raw(raw.cast::<Mr<T>>())) });
-            }
+            unsafe { Self::with_cx(device, |cx| T::Mr::dereg(mr, cx)) };
+            // SAFETY: From `KBox::into_raw` in `reg_user_mr`; the core does not use the region
+            // after this operation.
+            drop(unsafe { Pin::new_unchecked(KBox::from_raw(raw.cast::<Mr<T>>())) });
             Ok(0)
         })
     }

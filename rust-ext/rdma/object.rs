@@ -5,10 +5,15 @@
 use crate::bindings;
 use core::{
     alloc::Layout,
+    mem::ManuallyDrop,
     ops::Deref, //
 };
 use kernel::{
     prelude::*,
+    sync::atomic::{
+        AtomicFlag,
+        Relaxed, //
+    },
     types::Opaque, //
 };
 
@@ -52,19 +57,6 @@ unsafe impl RawObject for bindings::ib_qp {
 // SAFETY: Allocated by the driver, see `Mr`.
 unsafe impl RawObject for bindings::ib_mr {
     type Handle = ();
-}
-
-/// What became of an object whose consumer destroyed it.
-///
-/// To the consumer it is gone either way.
-#[must_use]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Destroyed {
-    /// The device does not know the object any more: what the driver holds for it is dropped.
-    Released,
-    /// The device did not confirm, and may go on to use the object and its memory: what the driver
-    /// holds for it is kept for ever.
-    Abandoned,
 }
 
 /// An object of the RDMA core with the driver's data `T`.
@@ -178,5 +170,49 @@ impl<R: RawObject, T> Deref for Obj<R, T> {
     #[inline]
     fn deref(&self) -> &T {
         &self.data
+    }
+}
+
+/// What a device has been given, such as memory that it reads and writes.
+///
+/// To a consumer an object is gone when it is destroyed, whatever the device says. If the device
+/// does not confirm, it may go on to use what it was given, which then must not get another use:
+/// the driver [`abandon`](Self::abandon)s it.
+pub struct Lent<T> {
+    value: ManuallyDrop<T>,
+    abandoned: AtomicFlag,
+}
+
+impl<T> Lent<T> {
+    /// Lends `value`.
+    pub fn new(value: T) -> Self {
+        Self {
+            value: ManuallyDrop::new(value),
+            abandoned: AtomicFlag::new(false),
+        }
+    }
+
+    /// Leaks the value when `self` is dropped.
+    pub fn abandon(&self) {
+        self.abandoned.store(true, Relaxed);
+    }
+}
+
+impl<T> Deref for Lent<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> Drop for Lent<T> {
+    fn drop(&mut self) {
+        // Ordered by whatever made this thread the owner.
+        if !self.abandoned.load(Relaxed) {
+            // SAFETY: The value is not used after this.
+            unsafe { ManuallyDrop::drop(&mut self.value) };
+        }
     }
 }

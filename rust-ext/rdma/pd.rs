@@ -6,7 +6,6 @@ use super::{
     device::Shims,
     udata::no_io,
     Cx,
-    Destroyed,
     Driver,
     Obj,
     Udata, //
@@ -28,8 +27,8 @@ pub trait PdOps: Sized + Send + Sync + 'static {
     /// Creates a protection domain; for the kernel if there is no `udata`.
     fn alloc(cx: &Cx<'_, Self::Driver>, udata: Option<&mut Udata>) -> impl PinInit<Self, Error>;
 
-    /// Destroys the domain, which nothing uses any more.
-    fn dealloc(pd: &Pd<Self::Driver>, cx: &Cx<'_, Self::Driver>) -> Destroyed;
+    /// Destroys the domain, which nothing uses any more; then it is dropped.
+    fn dealloc(pd: &Pd<Self::Driver>, cx: &Cx<'_, Self::Driver>);
 }
 
 impl<T: Driver> Shims<T> {
@@ -69,11 +68,9 @@ impl<T: Driver> Shims<T> {
             // SAFETY: The core destroys what `alloc_pd` made, until this returns 0.
             let pd = unsafe { Pd::<T>::from_raw(raw) };
             // SAFETY: A device operation is running.
-            let fate = unsafe { Self::with_cx(device, |cx| T::Pd::dealloc(pd, cx)) };
-            if fate == Destroyed::Released {
-                // SAFETY: This is the last operation on the object.
-                unsafe { Pd::<T>::drop_in_place(raw) };
-            }
+            unsafe { Self::with_cx(device, |cx| T::Pd::dealloc(pd, cx)) };
+            // SAFETY: This is the last operation on the object.
+            unsafe { Pd::<T>::drop_in_place(raw) };
             Ok(0)
         })
     }

@@ -7,7 +7,6 @@ use super::{
     udata::no_io,
     Cq,
     Cx,
-    Destroyed,
     Driver,
     Obj,
     Pd,
@@ -37,10 +36,10 @@ pub trait QpOps: Sized + Send + Sync + 'static {
     /// Creates a queue pair of user space, in the state Reset.
     ///
     /// `handle` is for the driver's table of queue pairs. If this fails then the handle is
-    /// revoked, so it does no harm there. [`QpInitAttr::set_cap`] tells the consumer what it got.
+    /// revoked, so it does no harm there. The consumer gets the sizes that it asked for, or nothing.
     fn create_user(
         cx: &Cx<'_, Self::Driver>,
-        attr: &mut QpInitAttr<'_, Self::Driver>,
+        attr: &QpInitAttr<'_, Self::Driver>,
         handle: &QpHandle,
         ctx: &Ucontext<Self::Driver>,
         udata: &mut Udata,
@@ -55,11 +54,12 @@ pub trait QpOps: Sized + Send + Sync + 'static {
     /// Returns the attributes.
     fn query(qp: &Qp<Self::Driver>, cx: &Cx<'_, Self::Driver>) -> Result<QpQuery>;
 
-    /// Destroys the queue pair.
+    /// Destroys the queue pair; then it is dropped.
     ///
     /// The driver takes the handle out of its table first. When this has returned, the device
-    /// neither reads the queues nor writes completions of them, or it is [`Destroyed::Abandoned`].
-    fn destroy(qp: &Qp<Self::Driver>, cx: &Cx<'_, Self::Driver>) -> Destroyed;
+    /// neither reads the queues nor writes completions of them, or their memory is
+    /// [abandoned](super::Lent::abandon).
+    fn destroy(qp: &Qp<Self::Driver>, cx: &Cx<'_, Self::Driver>);
 }
 
 impl<Q: QpOps> Obj<bindings::ib_qp, Q> {
@@ -74,7 +74,7 @@ impl<Q: QpOps> Obj<bindings::ib_qp, Q> {
 
 /// What a consumer asks for. All of it is user input.
 pub struct QpInitAttr<'a, T: Driver> {
-    raw: &'a mut bindings::ib_qp_init_attr,
+    raw: &'a bindings::ib_qp_init_attr,
     ty: QpType,
     pd: &'a Pd<T>,
 }
@@ -128,11 +128,6 @@ impl<T: Driver> QpInitAttr<'_, T> {
     pub fn cap(&self) -> QpCap {
         QpCap::from_raw(&self.raw.cap)
     }
-
-    /// Sets the sizes that the consumer gets.
-    pub fn set_cap(&mut self, cap: QpCap) {
-        cap.write_to(&mut self.raw.cap);
-    }
 }
 
 /// Result of [`QpOps::query`].
@@ -160,12 +155,12 @@ impl<T: Driver> Shims<T> {
         from_result(|| {
             // SAFETY: The core passes null, or the udata of the running system call.
             let udata = unsafe { Udata::from_raw(udata) }.ok_or(EOPNOTSUPP)?;
-            // SAFETY: The core passes valid attributes for this call to read and write.
-            let attr = unsafe { &mut *attr };
+            // SAFETY: The core passes valid attributes, which it does not change meanwhile.
+            let attr = unsafe { &*attr };
             let ty = QpType::try_from(attr.qp_type)?;
             // SAFETY: The core sets this before it calls this.
             let (device, pd) = unsafe { ((*raw).device, (*raw).pd) };
-            let mut attr = QpInitAttr {
+            let attr = QpInitAttr {
                 raw: attr,
                 ty,
                 // SAFETY: For these types of queue pairs the core passes what `alloc_pd` made, and
@@ -179,7 +174,7 @@ impl<T: Driver> Shims<T> {
             // has failed; both revoke the handle.
             let handle = unsafe { QpHandle::new(NonNull::new(raw).ok_or(EINVAL)?) }?;
             let create = |cx: &Cx<'_, T>| {
-                let init = T::Qp::create_user(cx, &mut attr, &handle, ctx, udata);
+                let init = T::Qp::create_user(cx, &attr, &handle, ctx, udata);
                 // SAFETY: The core allocated `size_ib_qp` bytes for this call.
                 unsafe { Qp::<T>::init(raw, handle.clone(), init) }
             };
@@ -289,13 +284,11 @@ impl<T: Driver> Shims<T> {
             // SAFETY: The core destroys what `create_qp` made, until this returns 0.
             let qp = unsafe { Qp::<T>::from_raw(raw) };
             // SAFETY: A device operation is running.
-            let fate = unsafe { Self::with_cx(device, |cx| T::Qp::destroy(qp, cx)) };
+            unsafe { Self::with_cx(device, |cx| T::Qp::destroy(qp, cx)) };
             // SAFETY: Opened by `create_qp`; this operation succeeds now, so it is not repeated.
             unsafe { qp.handle().revoke() };
-            if fate == Destroyed::Released {
-                // SAFETY: This is the last operation on the object.
-                unsafe { Qp::<T>::drop_in_place(raw) };
-            }
+            // SAFETY: This is the last operation on the object.
+            unsafe { Qp::<T>::drop_in_place(raw) };
             Ok(0)
         })
     }

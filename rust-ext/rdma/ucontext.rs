@@ -38,17 +38,13 @@ pub trait UcontextOps: Sized + Send + Sync + 'static {
     /// The driver.
     type Driver: Driver<Ucontext = Self>;
 
-    /// Creates a context.
+    /// Creates a context. It is dropped when all its objects are gone, and all its
+    /// [`MmapHandle`]s with it.
     fn alloc(
         cx: &Cx<'_, Self::Driver>,
         handle: &UcontextHandle,
         udata: &mut Udata,
     ) -> impl PinInit<Self, Error>;
-
-    /// Ends the context, whose objects are gone already.
-    ///
-    /// All [`MmapHandle`]s of the context must be dropped by this, or by dropping `self`.
-    fn dealloc(ctx: &Ucontext<Self::Driver>, cx: &Cx<'_, Self::Driver>);
 }
 
 /// Leads to a context for as long as it exists.
@@ -229,10 +225,6 @@ impl<T: Driver> Shims<T> {
         // SAFETY: The core destroys what `alloc_ucontext` made, once.
         let ctx = unsafe { Ucontext::<T>::from_raw(raw) };
         let handle = ctx.handle().clone();
-        // SAFETY: The core sets the device before `alloc_ucontext`.
-        let device = unsafe { (*raw).device };
-        // SAFETY: A device operation is running.
-        unsafe { Self::with_cx(device, |cx| T::Ucontext::dealloc(ctx, cx)) };
         // SAFETY: This is the last operation on the context.
         unsafe { Ucontext::<T>::drop_in_place(raw) };
         // Last, since dropping the driver's part removes its mappings.

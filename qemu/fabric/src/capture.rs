@@ -12,8 +12,14 @@ use std::time::Duration;
 /// Most bytes that a capture keeps of a packet: all that the MTU allows.
 const SNAP_LENGTH: u32 = 65535;
 
-/// A capture file with a limit to its size. The link type is InfiniBand (247): packets from LRH to
-/// VCRC. Dropping it writes what is buffered.
+/// Bytes of the record header of the extensible record format.
+const ERF_HEADER: usize = 16;
+
+/// Record type of that format: InfiniBand.
+const ERF_INFINIBAND: u8 = 21;
+
+/// A capture file with a limit to its size: packets from LRH to VCRC. The link type is the extensible
+/// record format (197) and not InfiniBand (247), which Wireshark 4.4 does not read from a pcap file. Dropping it writes what is buffered.
 #[derive(Debug)]
 pub struct Capture {
     writer: PcapWriter<BufWriter<File>>,
@@ -33,12 +39,15 @@ impl Capture {
             ts_correction: 0,
             ts_accuracy: 0,
             snaplen: SNAP_LENGTH,
-            datalink: DataLink::INFINIBAND,
+            datalink: DataLink::ERF,
             ts_resolution: TsResolution::NanoSecond,
             endianness: Endianness::Little,
         };
         let file = BufWriter::new(File::create(path).map_err(PcapError::IoError)?);
-        Ok(Self { writer: PcapWriter::with_header(file, header)?, left: limit })
+        Ok(Self {
+            writer: PcapWriter::with_header(file, header)?,
+            left: limit,
+        })
     }
 
     /// Appends a packet that passed at `now` nanoseconds, if the file may still grow.
@@ -47,15 +56,36 @@ impl Capture {
     ///
     /// If the file cannot be written.
     pub fn write(&mut self, now: u64, packet: &[u8]) -> Result<(), PcapError> {
-        let size = packet.len() as u64 + 16;
+        let mut data = erf_header(now, packet.len()).to_vec();
+        data.extend_from_slice(packet);
+        // The pcap format has 16 bytes of its own for each record.
+        let size = data.len() as u64 + 16;
         if size > self.left {
             self.left = 0;
             return Ok(());
         }
         self.left -= size;
         // CAST: A packet is shorter than 8 KiB.
-        let record = PcapPacket::new(Duration::from_nanos(now), packet.len() as u32, packet);
+        let length = data.len() as u32;
+        let record = PcapPacket::new_owned(Duration::from_nanos(now), length, data);
         self.writer.write_packet(&record)?;
         Ok(())
     }
+}
+
+/// Makes the record header: the time in units of 2^-32 s, type, flags (varying length), and the lengths
+/// of record and packet.
+fn erf_header(now: u64, length: usize) -> [u8; ERF_HEADER] {
+    const SECOND: u64 = 1_000_000_000;
+    const VARYING_LENGTH: u8 = 4;
+    let time = (now / SECOND) << 32 | ((now % SECOND) << 32) / SECOND;
+    // CAST: A packet is shorter than 8 KiB.
+    let (record, wire) = ((length + ERF_HEADER) as u16, length as u16);
+    let mut header = [0; ERF_HEADER];
+    header[..8].copy_from_slice(&time.to_le_bytes());
+    header[8] = ERF_INFINIBAND;
+    header[9] = VARYING_LENGTH;
+    header[10..12].copy_from_slice(&record.to_be_bytes());
+    header[14..].copy_from_slice(&wire.to_be_bytes());
+    header
 }

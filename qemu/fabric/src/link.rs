@@ -189,7 +189,12 @@ impl Link {
     fn fly(&mut self, to: End, due: u64, packet: Vec<u8>) {
         self.order += 1;
         let order = self.order;
-        self.flying.push(Reverse(InFlight { due, order, to, packet }));
+        self.flying.push(Reverse(InFlight {
+            due,
+            order,
+            to,
+            packet,
+        }));
     }
 }
 
@@ -213,7 +218,13 @@ mod tests {
 
     #[test]
     fn a_clean_link_keeps_order_and_counts() {
-        let mut link = Link::new(1, Faults { delay_ns: 10, ..Faults::default() });
+        let mut link = Link::new(
+            1,
+            Faults {
+                delay_ns: 10,
+                ..Faults::default()
+            },
+        );
         for tag in 0..100 {
             link.send(End::A, u64::from(tag), packet(tag));
         }
@@ -228,7 +239,13 @@ mod tests {
 
     #[test]
     fn corrupt_packets_are_counted_and_dropped() {
-        let mut link = Link::new(1, Faults { corrupt: 1.0, ..Faults::default() });
+        let mut link = Link::new(
+            1,
+            Faults {
+                corrupt: 1.0,
+                ..Faults::default()
+            },
+        );
         for tag in 0..50 {
             link.send(End::B, 0, packet(tag));
         }
@@ -238,13 +255,21 @@ mod tests {
 
     #[test]
     fn equal_seeds_give_equal_faults() {
-        let faults = Faults { drop: 0.3, duplicate: 0.2, reorder: 0.2, reorder_ns: 5, ..Faults::default() };
+        let faults = Faults {
+            drop: 0.3,
+            duplicate: 0.2,
+            reorder: 0.2,
+            reorder_ns: 5,
+            ..Faults::default()
+        };
         let run = |seed| {
             let mut link = Link::new(seed, faults);
             for tag in 0..200 {
                 link.send(End::A, u64::from(tag), packet(tag));
             }
-            std::iter::from_fn(|| link.receive(1 << 40)).map(|(_, p)| p[0]).collect::<Vec<_>>()
+            std::iter::from_fn(|| link.receive(1 << 40))
+                .map(|(_, p)| p[0])
+                .collect::<Vec<_>>()
         };
         assert_eq!(run(7), run(7));
         assert_ne!(run(7), run(8));

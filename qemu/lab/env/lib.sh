@@ -6,6 +6,9 @@
 
 set -euo pipefail
 
+# A normal user's path may not have chroot in it.
+PATH=$PATH:/usr/sbin:/sbin
+
 ENV_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 TOP=$(cd "$ENV_DIR/../../.." && pwd)
 QIAO_CACHE=${QIAO_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/qiao}
@@ -52,7 +55,10 @@ artefact() {
 	if [[ ! -d $dir ]]; then
 		discard "$dir.part"
 		mkdir "$dir.part"
-		"$@" "$dir.part" || die "making $(basename "$dir") failed: what it said is above"
+		# Not `|| die`: that would let COMMAND go on after its first failure.
+		trap 'say "error: making $(basename "$dir") failed: what it said is above"' EXIT
+		"$@" "$dir.part"
+		trap - EXIT
 		mv -T "$dir.part" "$dir"
 	fi
 	exec {lock_fd}>&-
@@ -125,13 +131,12 @@ packages() { sed 's/#.*//' "$1" | tr -s ' \n' ' '; }
 
 # debian_tree TARGET OPTION...: a Debian tree with the pinning of this folder, as a folder or, for TARGET -, a tar stream.
 debian_tree() {
-	local target=$1
+	local target=$1 sources
 	shift
-	sources >"$QIAO_CACHE/sources.$$"
+	sources=$(sources)
 	# The rules of apt are copied before its first use; a folder with spaces in its name is legal.
 	mmdebstrap --quiet --mode="$(mmdebstrap_mode)" --format="$([[ $target == - ]] && echo tar || echo directory)" \
 		--aptopt='Acquire::Retries "5"' \
 		--setup-hook="mkdir -p \"\$1\"/etc/apt/preferences.d; cp '$ENV_DIR/apt.preferences' \"\$1\"/etc/apt/preferences.d/qiao" \
-		"$@" "$SUITE" "$target" "$QIAO_CACHE/sources.$$" 2> >(grep -v 'unsandboxed as root' >&2)
-	rm -f "$QIAO_CACHE/sources.$$"
+		"$@" "$SUITE" "$target" - <<<"$sources" 2> >(grep -v 'unsandboxed as root' >&2)
 }

@@ -5,7 +5,7 @@
 //! `qemu/lab/env/enter.sh` sets the variables that are read here; the make targets fill the folders that they name.
 
 use std::{
-    env,
+    env, fs,
     path::{Path, PathBuf},
 };
 
@@ -92,6 +92,14 @@ impl Artefacts {
     /// The device model (`make model`).
     pub fn model(&self) -> PathBuf {
         self.target.join("release/qiao-model")
+    }
+
+    /// The C compiler that built the kernel, and so builds its modules.
+    pub fn kernel_cc(&self) -> Result<String> {
+        let file = self.kernel_objects.with_file_name("cc");
+        let cc =
+            fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+        Ok(cc.trim().into())
     }
 
     /// Folder in which each run of a scenario leaves its consoles and logs.

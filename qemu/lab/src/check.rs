@@ -3,6 +3,7 @@
 //! `make check`: every test there is, each counted by its name.
 
 mod cargo;
+mod kernel;
 mod sources;
 mod symbols;
 

@@ -4,6 +4,7 @@
 
 mod clients;
 mod demo;
+mod driver;
 mod hello;
 mod softroce;
 
@@ -31,18 +32,28 @@ const KEPT_RUNS: usize = 20;
 pub enum Part {
     /// The smoke-test module.
     Hello,
-    /// The driver and the provider, and a device model for its HCAs.
-    Qiao,
+    /// The driver.
+    Driver,
+    /// The libibverbs provider.
+    Provider,
+    /// The device model, for the topology's HCAs.
+    Model,
 }
 
 impl Part {
     /// Whether this work tree has the sources of the part: what they do not build yet is absent, not passed.
     pub fn in_tree(self, artefacts: &Artefacts) -> bool {
-        let sources: &[&str] = match self {
-            Self::Hello => &["qemu/lab/hello/Kbuild"],
-            Self::Qiao => &["Kbuild", "provider/Cargo.toml", "qemu/model/Cargo.toml"],
-        };
-        sources.iter().all(|file| artefacts.top.join(file).exists())
+        artefacts.top.join(self.source()).exists()
+    }
+
+    /// The file that is in the work tree when, and only when, the part is.
+    fn source(self) -> &'static str {
+        match self {
+            Self::Hello => "qemu/lab/hello/Kbuild",
+            Self::Driver => "Kbuild",
+            Self::Provider => "provider/Cargo.toml",
+            Self::Model => "qemu/model/src/main.rs",
+        }
     }
 
     fn add_to(self, initramfs: &mut Initramfs, artefacts: &Artefacts) -> Result<()> {
@@ -52,15 +63,18 @@ impl Part {
                 let module = Artefacts::require(artefacts.hello_module(), "hello")?;
                 initramfs.add_guest_file(&modules.join("qiao_hello.ko"), &module)
             }
-            Self::Qiao => {
+            Self::Driver => {
                 let module = Artefacts::require(artefacts.module(), "modules")?;
-                initramfs.add_guest_file(&modules.join("qiao.ko"), &module)?;
-                let provider = Artefacts::require(artefacts.provider(), "provider")?;
-                initramfs.add_guest_file(&provider_path()?, &provider)?;
-                initramfs
-                    .add_guest_text(Path::new("etc/libibverbs.d/qiao.driver"), "driver qiao\n");
-                Ok(())
+                initramfs.add_guest_file(&modules.join("qiao.ko"), &module)
             }
+            Self::Provider => {
+                let provider = Artefacts::require(artefacts.provider(), "provider")?;
+                let name = Path::new("etc/libibverbs.d/qiao.driver");
+                initramfs.add_guest_text(name, "driver qiao\n");
+                initramfs.add_guest_file(&provider_path()?, &provider)
+            }
+            // Runs beside the guests, not in them.
+            Self::Model => Ok(()),
         }
     }
 }
@@ -94,7 +108,12 @@ pub struct Scenario {
 }
 
 /// Every scenario, in the order in which `make check` runs them.
-pub const ALL: &[Scenario] = &[hello::SCENARIO, softroce::SCENARIO, demo::SCENARIO];
+pub const ALL: &[Scenario] = &[
+    hello::SCENARIO,
+    softroce::SCENARIO,
+    driver::SCENARIO,
+    demo::SCENARIO,
+];
 
 impl Scenario {
     /// By its name.

@@ -58,7 +58,6 @@ pub struct Function {
     registers: Registers,
     setup: CommandQueueSetup,
     enabled: bool,
-    slots: Vec<u64>,
     msix: Vec<u8>,
 }
 
@@ -72,7 +71,7 @@ impl Function {
         identity: Identity,
         registers: Registers,
     ) -> Self {
-        let [_, doorbells, msix] = identity.bars.map(|size| size as usize);
+        let msix = identity.bars[2] as usize;
         let mut function = Self {
             hca,
             shared,
@@ -83,7 +82,6 @@ impl Function {
             registers,
             setup: CommandQueueSetup::default(),
             enabled: false,
-            slots: vec![0; doorbells / SLOT_SIZE],
             msix: vec![0; msix],
         };
         function.clear();
@@ -97,8 +95,6 @@ impl Function {
         let generation = self.shared.status.begin_reset();
         self.setup = CommandQueueSetup::default();
         self.enabled = false;
-        // Fresh zero pages, which the system provides on demand: the BAR is large and mostly unused.
-        self.slots = vec![0; self.slots.len()];
         self.mailbox.post_reset(self.hca, generation);
     }
 
@@ -124,7 +120,6 @@ impl Function {
             reg::MAGIC => self.registers.magic,
             reg::VERSION => self.registers.version,
             reg::STATUS => self.shared.status.status(),
-            reg::CONTROL => u32::from(self.enabled) * control::ENABLE,
             reg::CAPS => {
                 let Registers { caps_offset, caps_length, .. } = self.registers;
                 u32::from(caps_length) << 16 | u32::from(caps_offset)
@@ -191,12 +186,6 @@ impl Function {
         }
     }
 
-    fn doorbell_read(&self, offset: usize, out: &mut [u8]) {
-        for (at, byte) in (offset..).zip(out) {
-            *byte = self.slots[at / SLOT_SIZE].to_le_bytes()[at % SLOT_SIZE];
-        }
-    }
-
     /// A slot is written as a whole; other accesses have no effect.
     fn doorbell_write(&mut self, offset: usize, data: &[u8]) {
         let Ok(value) = data.try_into() else {
@@ -205,10 +194,9 @@ impl Function {
         if offset % SLOT_SIZE != 0 {
             return;
         }
-        let slot = offset / SLOT_SIZE;
-        self.slots[slot] = u64::from_le_bytes(value);
         // CAST: BAR2 is far smaller than 2^32 slots.
-        self.bell(Bell::Slot(slot as u32), self.slots[slot]);
+        let slot = (offset / SLOT_SIZE) as u32;
+        self.bell(Bell::Slot(slot), u64::from_le_bytes(value));
     }
 
     fn answers(&self, region: u32) -> bool {
@@ -255,7 +243,7 @@ impl Device for Function {
         match region {
             vfio::VFIO_PCI_CONFIG_REGION_INDEX => self.config.read(at, out),
             vfio::VFIO_PCI_BAR0_REGION_INDEX => self.control_read(at, out),
-            vfio::VFIO_PCI_BAR2_REGION_INDEX => self.doorbell_read(at, out),
+            vfio::VFIO_PCI_BAR2_REGION_INDEX => out.fill(0),
             vfio::VFIO_PCI_BAR4_REGION_INDEX => out.copy_from_slice(&self.msix[at..at + out.len()]),
             _ => return Err(Errno::INVAL),
         }

@@ -1,18 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Qiao.
+//! Driver of host channel adapters of the Qiao interface.
+
 #![deny(unsafe_code)]
-use kernel::prelude::*;
-struct M;
-impl kernel::Module for M {
-    fn init(_m: &'static ThisModule) -> Result<Self> {
-        Ok(M)
+
+mod ah;
+mod caps;
+mod cmdq;
+mod cq;
+mod device;
+mod doorbell;
+mod driver;
+mod eq;
+mod fatal;
+mod hal;
+mod hca;
+mod mr;
+mod object;
+mod page_list;
+mod pd;
+mod port;
+mod qp;
+mod table;
+mod ucontext;
+
+kernel::module_driver! {
+    <T>, rdma::pci::Adapter<T>, {
+        type: driver::QiaoDriver,
+        name: "qiao",
+        authors: ["The Qiao maintainers"],
+        description: "Host channel adapters of the Qiao interface",
+        license: "GPL",
     }
-}
-module! {
-    type: M,
-    name: "qiao",
-    authors: ["x"],
-    description: "probe",
-    license: "GPL",
 }

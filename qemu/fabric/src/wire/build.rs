@@ -23,7 +23,11 @@ impl Builder {
         operation: Operation,
     ) -> Self {
         buffer.clear();
-        let lnh = if grh.is_some() { Lrh::LNH_GRH } else { Lrh::LNH_BTH };
+        let lnh = if grh.is_some() {
+            Lrh::LNH_GRH
+        } else {
+            Lrh::LNH_BTH
+        };
         lrh.sl_lnh = lrh.sl_lnh & 0xf0 | lnh;
         buffer.extend_from_slice(lrh.as_bytes());
         if let Some(grh) = grh {
@@ -33,7 +37,11 @@ impl Builder {
         let at = buffer.len();
         buffer.extend_from_slice(bth.as_bytes());
         let payload = buffer.len();
-        Self { buffer, bth: at, payload }
+        Self {
+            buffer,
+            bth: at,
+            payload,
+        }
     }
 
     /// Appends an extended header; the order is that of [`super::Packet`].
@@ -57,7 +65,7 @@ impl Builder {
         self.buffer.resize(self.buffer.len() + pad, 0);
         let flags = &mut self.buffer[self.bth + 1];
         // CAST: At most 3.
-        *flags = *flags & 0xcf | (pad as u8) << 4;
+        *flags = *flags & 0xcf | ((pad as u8) << 4);
         let bytes = self.buffer.len() + 4;
         // CAST: A packet is shorter than 8 KiB.
         let words = (bytes / 4) as u16;
@@ -101,7 +109,14 @@ mod tests {
         let mut bth = Bth::new_zeroed();
         bth.dest_qp = 0x12345.into();
         bth.ack_psn = (BTH_ACK_REQ | 0xabcdef).into();
-        let mut b = Builder::new(Vec::new(), lrh, global.then_some(grh), bth, Transport::Rc, operation);
+        let mut b = Builder::new(
+            Vec::new(),
+            lrh,
+            global.then_some(grh),
+            bth,
+            Transport::Rc,
+            operation,
+        );
         let ext = operation.ext();
         if ext.reth {
             b = b.header(&Reth::new_zeroed());

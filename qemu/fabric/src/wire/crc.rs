@@ -64,8 +64,8 @@ mod tests {
         let mut reg = mask;
         for byte in data {
             for bit in 0..8 {
-                let feedback = (reg & top != 0) != (byte >> bit & 1 != 0);
-                reg = reg << 1 & mask;
+                let feedback = (reg & top != 0) != ((byte >> bit) & 1 != 0);
+                reg = (reg << 1) & mask;
                 if feedback {
                     reg ^= poly;
                 }

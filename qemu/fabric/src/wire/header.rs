@@ -113,7 +113,7 @@ pub const BTH_ACK_REQ: u32 = 1 << 31;
 impl Bth {
     /// Returns the pad count.
     pub fn pad(&self) -> usize {
-        usize::from(self.flags >> 4 & 3)
+        usize::from((self.flags >> 4) & 3)
     }
 
     /// Returns whether a solicited event is asked for.
@@ -161,7 +161,7 @@ impl Aeth {
     /// Makes the header.
     pub fn new(syndrome: u8, msn: u32) -> Self {
         Self {
-            syndrome_msn: U32::new(u32::from(syndrome) << 24 | msn & super::PSN_MASK),
+            syndrome_msn: U32::new((u32::from(syndrome) << 24) | msn & super::PSN_MASK),
         }
     }
 

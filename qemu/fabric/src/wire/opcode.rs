@@ -137,7 +137,10 @@ impl Operation {
             ),
             atomic: matches!(self, CompareSwap | FetchAdd),
             atomic_ack: self == AtomicAcknowledge,
-            imm: matches!(self, SendLastImm | SendOnlyImm | WriteLastImm | WriteOnlyImm),
+            imm: matches!(
+                self,
+                SendLastImm | SendOnlyImm | WriteLastImm | WriteOnlyImm
+            ),
             ieth: matches!(self, SendLastInvalidate | SendOnlyInvalidate),
             deth: false,
         }
@@ -147,7 +150,7 @@ impl Operation {
 /// Packs transport and operation.
 pub(super) fn pack(transport: Transport, operation: Operation) -> u8 {
     // CAST: Both are small enumerations.
-    (transport as u8) << 5 | operation as u8
+    ((transport as u8) << 5) | operation as u8
 }
 
 /// Splits an opcode; [`None`] if it is reserved or not one that this fabric carries.

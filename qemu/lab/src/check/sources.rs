@@ -13,7 +13,7 @@ use anyhow::{ensure, Context, Result};
 use ignore::WalkBuilder;
 use regex::Regex;
 
-use super::{run_tool, workspaces};
+use super::{kernel, run_tool, workspaces};
 use crate::{artefacts::Artefacts, report::Report};
 
 /// The driver: no `unsafe`, no way around the lint that forbids it, and no raw bindings.
@@ -55,6 +55,10 @@ pub(super) fn check(artefacts: &Artefacts, report: &mut Report) {
     report.test("rustfmt of kernel code", || {
         kernel_rustfmt(artefacts, &files)
     });
+    report.test("codespell", || {
+        run_tool(Command::new("codespell").args(&files).current_dir(top))
+    });
+    kernel::check(artefacts, &files, report);
     for dir in workspaces(top) {
         let name = dir
             .file_name()

@@ -4,19 +4,18 @@
 
 use anyhow::{Context, Result};
 
-use super::{clients::Pair, Part, Scenario};
+use super::{clients::Pair, driver, Part, Scenario};
 use crate::{
-    artefacts::guest_module_dir,
     figures,
     report::Report,
-    session::{Guest, Session, SHORT},
+    session::{Session, SHORT},
     topology::Topology,
 };
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "demo",
     about: "two guests with a Qiao HCA each on a direct InfiniBand link run the distribution's client programs",
-    parts: &[Part::Qiao],
+    parts: &[Part::Driver, Part::Provider, Part::Model],
     topology: || Topology::default().guest("a", &["a0"]).guest("b", &["b0"]).link("a0", "b0"),
     run,
 };
@@ -24,7 +23,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
 fn run(session: &Session, report: &mut Report) -> Result<()> {
     let (server, client) = (&session.guests[0], &session.guests[1]);
     for guest in [server, client] {
-        load_driver(guest)?;
+        driver::load(guest)?;
     }
     let listed = client.run("ibv_devices", SHORT)?.stdout;
     let device = *figures::device_names(&listed)
@@ -44,15 +43,4 @@ fn run(session: &Session, report: &mut Report) -> Result<()> {
         Ok("")
     });
     Ok(())
-}
-
-fn load_driver(guest: &Guest) -> Result<()> {
-    let release = guest.run("uname -r", SHORT)?.stdout;
-    let module = guest_module_dir(release.trim()).join("qiao.ko");
-    guest
-        .run(
-            &format!("modprobe ib_uverbs && insmod /{}", module.display()),
-            SHORT,
-        )
-        .map(drop)
 }

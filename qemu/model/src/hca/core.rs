@@ -5,8 +5,8 @@
 use super::mkey::Mkeys;
 use super::port::Port;
 use super::queue::{Cq, Eq, Event};
+use crate::mem::Gate;
 use crate::shared::{FatalCause, Generation, Shared};
-use qiao_hw::bar::status;
 use qiao_hw::caps::Caps;
 use qiao_hw::cmd::EqType;
 use qiao_hw::cqe::{Cqe, CqeStatus};
@@ -64,6 +64,8 @@ pub struct Core {
     pub ring_pages: usize,
     /// Oddities.
     pub oddities: Oddities,
+    /// Whether `status.FATAL` is set: nothing works until the next reset.
+    pub failed: bool,
 }
 
 impl Core {
@@ -83,6 +85,7 @@ impl Core {
             failed_cqs: Vec::new(),
             ring_pages: 0,
             oddities: Oddities::default(),
+            failed: false,
         }
     }
 
@@ -96,6 +99,7 @@ impl Core {
         self.outbox.clear();
         self.failed_cqs.clear();
         self.ring_pages = 0;
+        self.failed = false;
         for port in &mut self.ports {
             port.counters = Default::default();
         }
@@ -116,15 +120,17 @@ impl Core {
 
     /// Fails the device: only a reset helps.
     pub fn fatal(&mut self, cause: FatalCause) {
-        if self.shared.status.status() & status::FATAL != 0 {
+        if self.failed {
             return;
         }
+        self.failed = true;
         log::warn!("device failed: {cause:?}");
         self.shared.status.set_fatal(self.generation, cause);
         if cause != FatalCause::EventWrite {
             let data = cause as u64;
             self.async_event(Event { event_type: EventType::DeviceFatal, port: 0, id: 0, data });
         }
+        self.shared.dma.set_gate(Gate::Reset, false);
     }
 
     /// Writes an event of the asynchronous queue, if there is one.

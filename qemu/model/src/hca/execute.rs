@@ -172,6 +172,7 @@ impl Hca {
 
     fn create_mkey(&mut self, cmd: CreateMkey) -> Result<NoReply, Refused> {
         let (index, variant) = key_parts(cmd.key.get());
+        require(cmd.key.get() != 0, Status::BadOperand)?;
         free_id(index, self.caps().log_max_key, self.core.mkeys.get(index).is_some())?;
         self.use_pd(cmd.pdn.get())?;
         require(rights_are_valid(cmd.access.get()), Status::BadOperand)?;

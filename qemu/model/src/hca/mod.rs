@@ -165,6 +165,9 @@ impl Hca {
     }
 
     fn bell(&mut self, bell: Bell, value: u64, now: u64) {
+        if self.core.failed {
+            return;
+        }
         match bell {
             // CAST: The registers are 32 bits wide.
             Bell::CommandProducer => self.commands(|queue| queue.set_producer(value as u32), now),
@@ -319,6 +322,9 @@ impl Hca {
 
     /// Takes a packet that has come in on a port, from LRH to VCRC. The link has checked the VCRC.
     pub fn packet_in(&mut self, port: usize, bytes: Vec<u8>, now: u64) {
+        if self.core.failed {
+            return;
+        }
         match Packet::parse(&bytes) {
             Err(_) => self.core.ports[port].counters.rcv_errors += 1,
             Ok(packet) => self.deliver(port, &packet, now),
@@ -353,7 +359,7 @@ impl Hca {
     /// Does what is due at `now`.
     pub fn run_timers(&mut self, now: u64) {
         while let Some(&Reverse((at, qpn))) = self.timers.peek() {
-            if at > now {
+            if at > now || self.core.failed {
                 break;
             }
             self.timers.pop();
@@ -373,11 +379,15 @@ impl Hca {
 
     /// Returns the earliest deadline.
     pub fn next_deadline(&self) -> Option<u64> {
-        self.timers.peek().map(|Reverse((at, _))| *at)
+        let next = self.timers.peek().filter(|_| !self.core.failed);
+        next.map(|Reverse((at, _))| *at)
     }
 
     /// Lets the next queue pair send. Returns false if none has anything to send.
     pub fn pump(&mut self, now: u64) -> bool {
+        if self.core.failed {
+            return false;
+        }
         let Some(qpn) = self.ready.pop_front() else {
             return false;
         };

@@ -116,17 +116,26 @@ impl Host for View<'_> {
     }
 
     fn check_remote(&mut self, rkey: u32, va: u64, length: u32, access: u32) -> Result<(), Fault> {
-        self.core.mkeys.check(rkey, self.by(access), va, length.into())?;
+        // An access to no byte is always allowed.
+        if length > 0 {
+            self.core.mkeys.check(rkey, self.by(access), va, length.into())?;
+        }
         Ok(())
     }
 
     fn read_remote(&mut self, rkey: u32, va: u64, out: &mut [u8]) -> Result<(), Fault> {
+        if out.is_empty() {
+            return Ok(());
+        }
         let by = self.by(access::REMOTE_READ);
         let memory = self.core.mkeys.check(rkey, by, va, out.len() as u64)?;
         Ok(memory.read(&self.core.shared.dma, out)?)
     }
 
     fn write_remote(&mut self, rkey: u32, va: u64, data: &[u8]) -> Result<(), Fault> {
+        if data.is_empty() {
+            return Ok(());
+        }
         let by = self.by(access::REMOTE_WRITE);
         let memory = self.core.mkeys.check(rkey, by, va, data.len() as u64)?;
         Ok(memory.write(&self.core.shared.dma, data)?)

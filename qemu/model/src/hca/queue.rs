@@ -15,7 +15,8 @@ use zerocopy::IntoBytes;
 /// What an arm slot has asked for and the queue has not done yet.
 #[derive(Debug, Default)]
 pub struct Notify {
-    last: Option<u64>,
+    /// Value of the slot; zero when the slot is bound.
+    last: u64,
     armed: Option<ArmKind>,
 }
 
@@ -26,11 +27,11 @@ pub struct BadDoorbell;
 impl Notify {
     /// Takes the value of the slot; returns the request if it is a new one.
     fn ring(&mut self, value: u64) -> Result<Option<Arm>, BadDoorbell> {
-        if self.last == Some(value) {
+        if self.last == value {
             return Ok(None);
         }
         let arm = Arm::from_wire(value).ok_or(BadDoorbell)?;
-        self.last = Some(value);
+        self.last = value;
         if arm.kind != ArmKind::None {
             self.armed = Some(arm.kind);
         }

@@ -54,6 +54,12 @@ pub struct Settings {
     pub rate_limit: u32,
 }
 
+impl Default for Settings {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Settings {
     /// Returns the attributes of a queue pair in RESET.
     pub fn new() -> Self {

@@ -138,7 +138,10 @@ impl Atomic {
 
 /// What the transport counts, beside what the link counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the meanings are those of qiao_hw::cmd::PortCounters")]
+#[expect(
+    missing_docs,
+    reason = "the meanings are those of qiao_hw::cmd::PortCounters"
+)]
 pub enum Counter {
     Retransmits,
     LocalAckTimeouts,

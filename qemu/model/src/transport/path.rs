@@ -38,8 +38,8 @@ pub(super) fn start(settings: &Settings, port: PortInfo, buffer: Vec<u8>, head: 
         slid: (port.lid | u16::from(path.src_path_bits & 0x7f)).into(),
     };
     let grh = (path.flags & path_flag::GRH != 0).then(|| Grh {
-        version_class_flow: (6 << 28
-            | u32::from(path.traffic_class) << 20
+        version_class_flow: ((6 << 28)
+            | (u32::from(path.traffic_class) << 20)
             | path.flow_label.get() & 0xf_ffff)
             .into(),
         payload_length: 0.into(),

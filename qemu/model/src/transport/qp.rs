@@ -46,7 +46,9 @@ impl Qp {
 
     /// Returns the attributes as the interface has them, and whether the send queue drains.
     pub fn query(&self) -> (QpAttr, bool) {
-        let attr = self.settings.to_wire(self.requester.next_psn(), self.responder.expected_psn());
+        let attr = self
+            .settings
+            .to_wire(self.requester.next_psn(), self.responder.expected_psn());
         let draining = self.settings.state == QpState::Sqd && !self.requester.is_idle();
         (attr, draining)
     }
@@ -93,7 +95,10 @@ impl Qp {
                 self.response_in(packet, now, host);
                 self.report_drained(host);
             }
-        } else if matches!(self.settings.state, QpState::Rtr | QpState::Rts | QpState::Sqd) {
+        } else if matches!(
+            self.settings.state,
+            QpState::Rtr | QpState::Rts | QpState::Sqd
+        ) {
             self.request_in(packet, host);
         }
     }
@@ -180,12 +185,7 @@ fn send_completion(opcode: SendOpcode) -> CqeOpcode {
 }
 
 /// Ends a send request: success raises a completion if it was asked for, failure always.
-pub(super) fn complete_send(
-    host: &mut impl Host,
-    wqe: &SendWqe,
-    status: CqeStatus,
-    byte_len: u32,
-) {
+pub(super) fn complete_send(host: &mut impl Host, wqe: &SendWqe, status: CqeStatus, byte_len: u32) {
     if status == CqeStatus::Success && !wqe.signaled {
         return;
     }
@@ -193,9 +193,9 @@ pub(super) fn complete_send(
         CqeStatus::LocalLength | CqeStatus::LocalProtection | CqeStatus::LocalQpOperation => {
             host.count(Counter::LocalErrors);
         }
-        CqeStatus::RemoteAccess
-        | CqeStatus::RemoteOperation
-        | CqeStatus::RemoteInvalidRequest => host.count(Counter::RemoteErrors),
+        CqeStatus::RemoteAccess | CqeStatus::RemoteOperation | CqeStatus::RemoteInvalidRequest => {
+            host.count(Counter::RemoteErrors)
+        }
         _ => {}
     }
     host.complete(Completion {

@@ -7,9 +7,7 @@ use super::path::{start, Head};
 use super::qp::{complete_send, Qp};
 use super::responder::syndrome;
 use super::{Counter, Data, Fault, Host, SendWqe};
-use qiao_fabric::wire::{
-    psn_add, psn_diff, AtomicEth, Ieth, ImmDt, Operation, Packet, Reth,
-};
+use qiao_fabric::wire::{psn_add, psn_diff, AtomicEth, Ieth, ImmDt, Operation, Packet, Reth};
 use qiao_hw::cqe::CqeStatus;
 use qiao_hw::qp::QpState;
 use qiao_hw::wqe::SendOpcode;
@@ -64,6 +62,9 @@ pub(super) struct Requester {
     rnr_retries: u8,
     timer: Option<u64>,
     rnr_until: Option<u64>,
+    /// The response that has been asked for again because a later one came: what else comes
+    /// meanwhile is of the same loss and costs no further retry.
+    asked_again: Option<u32>,
 }
 
 impl Requester {
@@ -186,7 +187,12 @@ impl Qp {
             let packets = wqe.length.div_ceil(mtu).max(1);
             let first_psn = rq.next_psn;
             rq.next_psn = psn_add(first_psn, packets);
-            rq.pending.push_back(Pending { wqe, first_psn, packets, responses: 0 });
+            rq.pending.push_back(Pending {
+                wqe,
+                first_psn,
+                packets,
+                responses: 0,
+            });
         }
         let p = &mut rq.pending[rq.cursor.0];
         let fresh = rq.cursor.1 == 0;
@@ -217,7 +223,11 @@ impl Qp {
         };
         let end = psn_add(p.first_psn, next);
         rq.outstanding += usize::from(p.expects_data());
-        rq.cursor = if next == p.packets { (at + 1, 0) } else { (at, next) };
+        rq.cursor = if next == p.packets {
+            (at + 1, 0)
+        } else {
+            (at, next)
+        };
         if repeated {
             host.count(Counter::Retransmits);
         }
@@ -262,6 +272,7 @@ impl Qp {
         }
         if self.requester.timer.is_some_and(|t| t <= now) {
             self.requester.timer = None;
+            self.requester.asked_again = None;
             host.count(Counter::LocalAckTimeouts);
             self.retry(self.requester.unacked, host);
             // Sending arms the timer anew.
@@ -285,6 +296,7 @@ impl Qp {
             return;
         }
         if self.requester.unacked != before {
+            self.requester.asked_again = None;
             self.requester.refill(&self.settings);
             self.requester.arm(now, &self.settings);
         }
@@ -361,7 +373,10 @@ impl Qp {
                 if psn_diff(psn, resume) <= 0 {
                     return true;
                 }
-                self.retry(resume, host);
+                if rq.asked_again != Some(resume) {
+                    rq.asked_again = Some(resume);
+                    self.retry(resume, host);
+                }
                 return false;
             }
             if psn_diff(psn, p.end_psn()) < 0 {
@@ -426,7 +441,9 @@ impl Qp {
         let offset = p.responses as usize * mtu;
         let rest = p.wqe.length as usize - offset;
         let is_read = p.wqe.opcode == SendOpcode::RdmaRead;
-        if !is_read || last != (p.responses + 1 == p.packets) || packet.payload.len() != rest.min(mtu)
+        if !is_read
+            || last != (p.responses + 1 == p.packets)
+            || packet.payload.len() != rest.min(mtu)
         {
             self.fail(CqeStatus::BadResponse, host);
             return;
@@ -504,7 +521,9 @@ fn message(
         b = b.header(&ImmDt { data: wqe.imm });
     }
     if ext.ieth {
-        b = b.header(&Ieth { rkey: u32::from_le_bytes(wqe.imm).into() });
+        b = b.header(&Ieth {
+            rkey: u32::from_le_bytes(wqe.imm).into(),
+        });
     }
     let out = b.payload(length);
     match &wqe.data {

@@ -10,6 +10,7 @@ use qiao_fabric::wire::{psn_add, psn_diff, Aeth, AtomicAckEth, Operation, Packet
 use qiao_hw::cqe::{CqeOpcode, CqeStatus};
 use qiao_hw::event::EventType;
 use qiao_hw::qp::{access, QpState};
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 
 /// AETH syndromes (IBTA 9.7.5.2.1): bits 6:5, and bits 4:0 of a NAK.
@@ -146,13 +147,13 @@ impl Qp {
         }
         let psn = packet.bth.psn();
         let ahead = psn_diff(psn, self.responder.expected);
-        if ahead > 0 {
-            self.out_of_sequence(host);
-        } else if ahead < 0 {
-            host.count(Counter::DuplicateRequests);
-            self.duplicate(packet, psn, host);
-        } else {
-            self.in_sequence(packet, psn, host);
+        match ahead.cmp(&0) {
+            Ordering::Greater => self.out_of_sequence(host),
+            Ordering::Less => {
+                host.count(Counter::DuplicateRequests);
+                self.duplicate(packet, psn, host);
+            }
+            Ordering::Equal => self.in_sequence(packet, psn, host),
         }
     }
 
@@ -162,7 +163,7 @@ impl Qp {
             return;
         }
         self.responder.nak_sent = true;
-        self.send_nak(syndrome::NAK << 5 | syndrome::NAK_SEQUENCE, host);
+        self.send_nak((syndrome::NAK << 5) | syndrome::NAK_SEQUENCE, host);
     }
 
     /// Answers a request that has been executed (IBTA 9.7.5.1.4): nothing is executed twice.
@@ -179,7 +180,9 @@ impl Qp {
                 let (rkey, va, length) = (reth.rkey.get(), reth.va.get(), reth.length.get());
                 let allowed = self.settings.access & access::REMOTE_READ != 0
                     && length <= MAX_MESSAGE
-                    && host.check_remote(rkey, va, length, access::REMOTE_READ).is_ok();
+                    && host
+                        .check_remote(rkey, va, length, access::REMOTE_READ)
+                        .is_ok();
                 if !allowed {
                     return;
                 }
@@ -188,11 +191,24 @@ impl Qp {
                     Reply::Read { psn: p, sent, .. } => psn_diff(psn_add(*p, *sent), psn) < 0,
                     _ => true,
                 });
-                rs.replies.push_back(Reply::Read { psn, msn: rs.msn, rkey, va, length, sent: 0, repeat: true });
+                rs.replies.push_back(Reply::Read {
+                    psn,
+                    msn: rs.msn,
+                    rkey,
+                    va,
+                    length,
+                    sent: 0,
+                    repeat: true,
+                });
             }
             Operation::CompareSwap | Operation::FetchAdd => {
                 if let Some(&(_, original)) = rs.results.iter().find(|(p, _)| *p == psn) {
-                    rs.replies.push_back(Reply::Atomic { psn, msn: rs.msn, original, repeat: true });
+                    rs.replies.push_back(Reply::Atomic {
+                        psn,
+                        msn: rs.msn,
+                        original,
+                        repeat: true,
+                    });
                 }
             }
             _ => {
@@ -216,10 +232,10 @@ impl Qp {
             Err(Refusal::NotReady) => {
                 // Later packets are out of sequence now and get no NAK.
                 self.responder.nak_sent = true;
-                self.send_nak(syndrome::RNR << 5 | self.settings.min_rnr_timer, host);
+                self.send_nak((syndrome::RNR << 5) | self.settings.min_rnr_timer, host);
             }
             Err(Refusal::Nak(code)) => {
-                self.send_nak(syndrome::NAK << 5 | code, host);
+                self.send_nak((syndrome::NAK << 5) | code, host);
                 match code {
                     syndrome::NAK_ACCESS => host.event(EventType::QpAccessError),
                     syndrome::NAK_INVALID => host.event(EventType::QpRequestError),
@@ -286,15 +302,25 @@ impl Qp {
             return Err(refuse_recv(host, &wqe, status, syndrome::NAK_OPERATION));
         }
         // CAST: A payload is at most 4096 bytes.
-        let end = offset.checked_add(packet.payload.len() as u32).filter(|&e| e <= MAX_MESSAGE);
+        let end = offset
+            .checked_add(packet.payload.len() as u32)
+            .filter(|&e| e <= MAX_MESSAGE);
         let Some(end) = end.filter(|&e| u64::from(e) <= wqe.length) else {
-            return Err(refuse_recv(host, &wqe, CqeStatus::LocalLength, syndrome::NAK_INVALID));
+            return Err(refuse_recv(
+                host,
+                &wqe,
+                CqeStatus::LocalLength,
+                syndrome::NAK_INVALID,
+            ));
         };
         if host.scatter(&wqe.sges, offset, packet.payload).is_err() {
             let status = CqeStatus::LocalProtection;
             return Err(refuse_recv(host, &wqe, status, syndrome::NAK_OPERATION));
         }
-        if matches!(packet.operation, Operation::SendFirst | Operation::SendMiddle) {
+        if matches!(
+            packet.operation,
+            Operation::SendFirst | Operation::SendMiddle
+        ) {
             self.responder.message = Message::Send { wqe, offset: end };
             return Ok(());
         }
@@ -304,7 +330,15 @@ impl Qp {
 
     fn write(&mut self, packet: &Packet<'_>, host: &mut impl Host) -> Result<(), Refusal> {
         let (rkey, va, length, offset) = match (&self.responder.message, packet.reth) {
-            (Message::Write { rkey, va, length, offset }, None) => (*rkey, *va, *length, *offset),
+            (
+                Message::Write {
+                    rkey,
+                    va,
+                    length,
+                    offset,
+                },
+                None,
+            ) => (*rkey, *va, *length, *offset),
             (_, Some(reth)) => {
                 let (rkey, va, length) = (reth.rkey.get(), reth.va.get(), reth.length.get());
                 self.allow(rkey, va, length, access::REMOTE_WRITE, host)?;
@@ -312,7 +346,10 @@ impl Qp {
             }
             _ => return Err(Refusal::Nak(syndrome::NAK_INVALID)),
         };
-        let last = !matches!(packet.operation, Operation::WriteFirst | Operation::WriteMiddle);
+        let last = !matches!(
+            packet.operation,
+            Operation::WriteFirst | Operation::WriteMiddle
+        );
         // CAST: A payload is at most 4096 bytes.
         let end = offset.checked_add(packet.payload.len() as u32);
         // The lengths must agree: neither more nor, at the end, less than announced.
@@ -332,7 +369,12 @@ impl Qp {
             return Err(Refusal::Nak(syndrome::NAK_ACCESS));
         }
         if !last {
-            self.responder.message = Message::Write { rkey, va, length, offset: end };
+            self.responder.message = Message::Write {
+                rkey,
+                va,
+                length,
+                offset: end,
+            };
             return Ok(());
         }
         self.responder.message = Message::None;
@@ -375,7 +417,15 @@ impl Qp {
         self.allow_one_more()?;
         let rs = &mut self.responder;
         rs.msn = psn_add(rs.msn, 1);
-        rs.replies.push_back(Reply::Read { psn, msn: rs.msn, rkey, va, length, sent: 0, repeat: false });
+        rs.replies.push_back(Reply::Read {
+            psn,
+            msn: rs.msn,
+            rkey,
+            va,
+            length,
+            sent: 0,
+            repeat: false,
+        });
         Ok(length.div_ceil(self.settings.mtu.bytes()).max(1))
     }
 
@@ -395,7 +445,10 @@ impl Qp {
         let operation = if packet.operation == Operation::FetchAdd {
             Atomic::FetchAdd(eth.swap_or_add.get())
         } else {
-            Atomic::CompareSwap { compare: eth.compare.get(), swap: eth.swap_or_add.get() }
+            Atomic::CompareSwap {
+                compare: eth.compare.get(),
+                swap: eth.swap_or_add.get(),
+            }
         };
         let original = host
             .atomic_remote(rkey, va, operation)
@@ -403,7 +456,12 @@ impl Qp {
         let keep = usize::from(self.settings.max_dest_rd_atomic).max(MIN_RESULTS);
         let rs = &mut self.responder;
         rs.msn = psn_add(rs.msn, 1);
-        rs.replies.push_back(Reply::Atomic { psn, msn: rs.msn, original, repeat: false });
+        rs.replies.push_back(Reply::Atomic {
+            psn,
+            msn: rs.msn,
+            original,
+            repeat: false,
+        });
         rs.results.push_back((psn, original));
         if rs.results.len() > keep {
             rs.results.pop_front();
@@ -461,7 +519,7 @@ impl Qp {
             let Ok((packet, done)) = answer_packet(&self.settings, reply, host) else {
                 // The memory went away while it was being read.
                 self.responder.replies.clear();
-                self.send_nak(syndrome::NAK << 5 | syndrome::NAK_ACCESS, host);
+                self.send_nak((syndrome::NAK << 5) | syndrome::NAK_ACCESS, host);
                 host.event(EventType::QpAccessError);
                 self.enter_error(host);
                 break;
@@ -477,11 +535,19 @@ impl Qp {
 }
 
 fn expects_data(operation: Operation) -> bool {
-    matches!(operation, Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd)
+    matches!(
+        operation,
+        Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd
+    )
 }
 
 fn answer(operation: Operation, psn: u32) -> Head {
-    Head { operation, psn, ack_req: false, solicited: false }
+    Head {
+        operation,
+        psn,
+        ack_req: false,
+        solicited: false,
+    }
 }
 
 /// Fails a receive request and returns the refusal for the peer.
@@ -497,20 +563,32 @@ fn answer_packet(
     host: &mut impl Host,
 ) -> Result<(Vec<u8>, bool), super::Fault> {
     let port = host.port();
-    let ack = |msn| Aeth::new(syndrome::ACK << 5 | syndrome::NO_CREDITS, msn);
+    let ack = |msn| Aeth::new((syndrome::ACK << 5) | syndrome::NO_CREDITS, msn);
     match reply {
         Reply::Ack { psn, msn } => {
             let head = answer(Operation::Acknowledge, *psn);
             let b = start(settings, port, host.buffer(), head);
             Ok((b.header(&ack(*msn)).finish(), true))
         }
-        Reply::Atomic { psn, msn, original, .. } => {
+        Reply::Atomic {
+            psn, msn, original, ..
+        } => {
             let head = answer(Operation::AtomicAcknowledge, *psn);
             let b = start(settings, port, host.buffer(), head).header(&ack(*msn));
-            let original = AtomicAckEth { original: (*original).into() };
+            let original = AtomicAckEth {
+                original: (*original).into(),
+            };
             Ok((b.header(&original).finish(), true))
         }
-        Reply::Read { psn, msn, rkey, va, length, sent, .. } => {
+        Reply::Read {
+            psn,
+            msn,
+            rkey,
+            va,
+            length,
+            sent,
+            ..
+        } => {
             let mtu = settings.mtu.bytes();
             let packets = length.div_ceil(mtu).max(1);
             let (first, last) = (*sent == 0, *sent + 1 == packets);

@@ -26,7 +26,9 @@ struct Node {
 impl Node {
     fn new(lid: u16, fill: u8) -> Self {
         Self {
-            memory: (0..SIZE).map(|i| (i as u8).wrapping_mul(31) ^ fill).collect(),
+            memory: (0..SIZE)
+                .map(|i| (i as u8).wrapping_mul(31) ^ fill)
+                .collect(),
             sends: VecDeque::new(),
             recvs: VecDeque::new(),
             completions: Vec::new(),
@@ -46,7 +48,12 @@ impl Node {
     }
 
     /// The bytes of the pieces from `offset` on, as (position in memory, length).
-    fn pieces(&self, sges: &[Sge], offset: u32, length: usize) -> Result<Vec<(usize, usize)>, Fault> {
+    fn pieces(
+        &self,
+        sges: &[Sge],
+        offset: u32,
+        length: usize,
+    ) -> Result<Vec<(usize, usize)>, Fault> {
         let (mut skip, mut left, mut out) = (offset as usize, length, Vec::new());
         for sge in sges {
             let range = self.range(sge.lkey, sge.addr, sge.length as usize)?;
@@ -114,7 +121,11 @@ impl Host for Node {
     }
     fn count(&mut self, _counter: Counter) {}
     fn port(&self) -> PortInfo {
-        PortInfo { lid: self.lid, gid: [0; 16], pkey: 0xffff }
+        PortInfo {
+            lid: self.lid,
+            gid: [0; 16],
+            pkey: 0xffff,
+        }
     }
     fn buffer(&mut self) -> Vec<u8> {
         Vec::new()
@@ -180,7 +191,9 @@ impl Pair {
             a.rnr_retry = config.rnr_retries;
             for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
                 a.state = state.to_wire();
-                pair.qps[i].modify(u32::MAX & !attr::CUR_STATE, &a, &mut pair.nodes[i]).unwrap();
+                pair.qps[i]
+                    .modify(u32::MAX & !attr::CUR_STATE, &a, &mut pair.nodes[i])
+                    .unwrap();
             }
         }
         pair
@@ -198,7 +211,9 @@ impl Pair {
                 }
             }
             for _ in 0..6 {
-                let Some((end, bytes)) = self.link.receive(self.now) else { break };
+                let Some((end, bytes)) = self.link.receive(self.now) else {
+                    break;
+                };
                 busy = true;
                 let i = usize::from(end == End::B);
                 if let Ok(packet) = Packet::parse(&bytes) {
@@ -209,8 +224,14 @@ impl Pair {
                 self.now += 100;
                 continue;
             }
-            let wake = [self.qps[0].deadline(), self.qps[1].deadline(), self.link.next_due()];
-            let Some(wake) = wake.into_iter().flatten().min() else { return };
+            let wake = [
+                self.qps[0].deadline(),
+                self.qps[1].deadline(),
+                self.link.next_due(),
+            ];
+            let Some(wake) = wake.into_iter().flatten().min() else {
+                return;
+            };
             self.now = self.now.max(wake);
             for i in 0..2 {
                 if self.qps[i].deadline().is_some_and(|t| t <= self.now) {
@@ -239,11 +260,20 @@ fn wqe(index: u32, opcode: SendOpcode, sges: Vec<Sge>, remote: u64) -> SendWqe {
 }
 
 fn sge(addr: usize, length: usize) -> Sge {
-    Sge { addr: addr as u64, length: length as u32, lkey: KEY }
+    Sge {
+        addr: addr as u64,
+        length: length as u32,
+        lkey: KEY,
+    }
 }
 
 fn recv(index: u32, addr: usize, length: usize) -> RecvWqe {
-    RecvWqe { index, sges: vec![sge(addr, length)], length: length as u64, error: None }
+    RecvWqe {
+        index,
+        sges: vec![sge(addr, length)],
+        length: length as u64,
+        error: None,
+    }
 }
 
 /// One random run: node 0 sends a mix of requests, each into places of its own, and the outcome is
@@ -252,8 +282,16 @@ fn random_run(seed: u64, loss: f64) {
     const SLOT: usize = 1024;
     let mut rng = SmallRng::seed_from_u64(seed);
     let config = Config {
-        mtu: if rng.random() { Mtu::Mtu256 } else { Mtu::Mtu512 },
-        psn: if rng.random() { 0xff_fffd } else { rng.random_range(0..1 << 24) },
+        mtu: if rng.random() {
+            Mtu::Mtu256
+        } else {
+            Mtu::Mtu512
+        },
+        psn: if rng.random() {
+            0xff_fffd
+        } else {
+            rng.random_range(0..1 << 24)
+        },
         reads: rng.random_range(1..5),
         faults: Faults {
             drop: loss,
@@ -305,7 +343,10 @@ fn random_run(seed: u64, loss: f64) {
                 let operation = if opcode == SendOpcode::FetchAdd {
                     Atomic::FetchAdd(w.atomic.0)
                 } else {
-                    Atomic::CompareSwap { compare: w.atomic.1, swap: w.atomic.0 }
+                    Atomic::CompareSwap {
+                        compare: w.atomic.1,
+                        swap: w.atomic.0,
+                    }
                 };
                 a[here..here + 8].copy_from_slice(&old.to_le_bytes());
                 b[there..there + 8].copy_from_slice(&operation.apply(old).to_le_bytes());
@@ -314,7 +355,10 @@ fn random_run(seed: u64, loss: f64) {
         }
         let takes_recv = !matches!(
             opcode,
-            SendOpcode::RdmaWrite | SendOpcode::RdmaRead | SendOpcode::FetchAdd | SendOpcode::CompareSwap
+            SendOpcode::RdmaWrite
+                | SendOpcode::RdmaRead
+                | SendOpcode::FetchAdd
+                | SendOpcode::CompareSwap
         );
         if takes_recv {
             let r = recv(index, there, SLOT);
@@ -349,23 +393,38 @@ fn random_run(seed: u64, loss: f64) {
     }
     pair.run(100_000);
 
-    let got: Vec<_> = pair.nodes[0].completions.iter().map(|c| (c.index, c.byte_len)).collect();
+    let got: Vec<_> = pair.nodes[0]
+        .completions
+        .iter()
+        .map(|c| (c.index, c.byte_len))
+        .collect();
     assert!(
-        pair.nodes.iter().flat_map(|n| &n.completions).all(|c| c.status == CqeStatus::Success),
+        pair.nodes
+            .iter()
+            .flat_map(|n| &n.completions)
+            .all(|c| c.status == CqeStatus::Success),
         "seed {seed}: {:?} {:?}",
         pair.nodes[0].completions,
         pair.nodes[1].completions
     );
     assert_eq!(got, want_send, "seed {seed}: send completions");
-    let got: Vec<_> = pair.nodes[1].completions.iter().map(|c| (c.index, c.byte_len, c.imm)).collect();
+    let got: Vec<_> = pair.nodes[1]
+        .completions
+        .iter()
+        .map(|c| (c.index, c.byte_len, c.imm))
+        .collect();
     assert_eq!(got, want_recv, "seed {seed}: receive completions");
-    for i in 0..2 {
-        assert!(pair.nodes[i].memory == want[i], "seed {seed}: memory of node {i}");
+    for (i, (node, want)) in pair.nodes.iter().zip(&want).enumerate() {
+        assert!(node.memory == *want, "seed {seed}: memory of node {i}");
     }
 }
 
 /// Cases per test: enough to mean something in a debug build, many in a release build.
-const CASES: u64 = if cfg!(debug_assertions) { 2_000 } else { 100_000 };
+const CASES: u64 = if cfg!(debug_assertions) {
+    2_000
+} else {
+    100_000
+};
 
 #[test]
 fn everything_arrives_once_and_in_order_on_a_clean_link() {
@@ -384,14 +443,19 @@ fn everything_arrives_once_and_in_order_on_a_bad_link() {
 fn one(config: &Config, w: SendWqe, recvs: Vec<RecvWqe>) -> Pair {
     let mut pair = Pair::new(1, config);
     pair.nodes[0].sends.push_back(w);
-    pair.nodes[0].sends.push_back(wqe(1, SendOpcode::Send, vec![sge(0, 1)], 0));
+    pair.nodes[0]
+        .sends
+        .push_back(wqe(1, SendOpcode::Send, vec![sge(0, 1)], 0));
     pair.nodes[1].recvs.extend(recvs);
     pair.run(100_000);
     pair
 }
 
 fn statuses(node: &Node) -> Vec<(u32, CqeStatus)> {
-    node.completions.iter().map(|c| (c.index, c.status)).collect()
+    node.completions
+        .iter()
+        .map(|c| (c.index, c.status))
+        .collect()
 }
 
 #[test]
@@ -399,7 +463,10 @@ fn a_message_longer_than_the_receive_fails_on_both_sides_and_flushes() {
     let w = wqe(0, SendOpcode::Send, vec![sge(0, 600)], 0);
     let pair = one(&Config::default(), w, vec![recv(0, 0, 599), recv(1, 0, 10)]);
     use CqeStatus::*;
-    assert_eq!(statuses(&pair.nodes[0]), [(0, RemoteInvalidRequest), (1, WrFlush)]);
+    assert_eq!(
+        statuses(&pair.nodes[0]),
+        [(0, RemoteInvalidRequest), (1, WrFlush)]
+    );
     assert_eq!(statuses(&pair.nodes[1]), [(0, LocalLength), (1, WrFlush)]);
     assert_eq!(pair.nodes[1].events, [EventType::QpRequestError]);
 }
@@ -407,18 +474,32 @@ fn a_message_longer_than_the_receive_fails_on_both_sides_and_flushes() {
 #[test]
 fn bad_remote_keys_bounds_and_rights_are_refused() {
     use CqeStatus::*;
-    for opcode in [SendOpcode::RdmaWrite, SendOpcode::RdmaRead, SendOpcode::FetchAdd] {
+    for opcode in [
+        SendOpcode::RdmaWrite,
+        SendOpcode::RdmaRead,
+        SendOpcode::FetchAdd,
+    ] {
         let mut bad_key = wqe(0, opcode, vec![sge(0, 8)], 0);
         bad_key.remote.1 = KEY ^ 0x100;
         let bounds = wqe(0, opcode, vec![sge(0, 8)], SIZE as u64);
         for w in [bad_key, bounds] {
             let pair = one(&Config::default(), w, vec![]);
-            assert_eq!(statuses(&pair.nodes[0]), [(0, RemoteAccess), (1, WrFlush)], "{opcode:?}");
+            assert_eq!(
+                statuses(&pair.nodes[0]),
+                [(0, RemoteAccess), (1, WrFlush)],
+                "{opcode:?}"
+            );
             assert_eq!(pair.nodes[1].events, [EventType::QpAccessError]);
         }
-        let config = Config { rights: 0, ..Config::default() };
+        let config = Config {
+            rights: 0,
+            ..Config::default()
+        };
         let pair = one(&config, wqe(0, opcode, vec![sge(0, 8)], 0), vec![]);
-        assert_eq!(statuses(&pair.nodes[0]), [(0, RemoteInvalidRequest), (1, WrFlush)]);
+        assert_eq!(
+            statuses(&pair.nodes[0]),
+            [(0, RemoteInvalidRequest), (1, WrFlush)]
+        );
     }
 }
 
@@ -427,23 +508,49 @@ fn bad_local_keys_fail_with_a_protection_error() {
     use CqeStatus::*;
     let mut bad = sge(0, 300);
     bad.lkey = 9;
-    for opcode in [SendOpcode::Send, SendOpcode::RdmaWrite, SendOpcode::RdmaRead] {
+    for opcode in [
+        SendOpcode::Send,
+        SendOpcode::RdmaWrite,
+        SendOpcode::RdmaRead,
+    ] {
         let w = wqe(0, opcode, vec![bad], 0);
         let pair = one(&Config::default(), w, vec![recv(0, 0, 1000)]);
-        assert_eq!(statuses(&pair.nodes[0]), [(0, LocalProtection), (1, WrFlush)], "{opcode:?}");
+        assert_eq!(
+            statuses(&pair.nodes[0]),
+            [(0, LocalProtection), (1, WrFlush)],
+            "{opcode:?}"
+        );
     }
     let mut r = recv(0, 0, 300);
     r.sges[0].lkey = 9;
-    let pair = one(&Config::default(), wqe(0, SendOpcode::Send, vec![sge(0, 3)], 0), vec![r]);
-    assert_eq!(statuses(&pair.nodes[0]), [(0, RemoteOperation), (1, WrFlush)]);
+    let pair = one(
+        &Config::default(),
+        wqe(0, SendOpcode::Send, vec![sge(0, 3)], 0),
+        vec![r],
+    );
+    assert_eq!(
+        statuses(&pair.nodes[0]),
+        [(0, RemoteOperation), (1, WrFlush)]
+    );
     assert_eq!(statuses(&pair.nodes[1]), [(0, LocalProtection)]);
 }
 
 #[test]
 fn retries_run_out_on_a_dead_link() {
-    let faults = Faults { drop: 1.0, ..Faults::default() };
+    let faults = Faults {
+        drop: 1.0,
+        ..Faults::default()
+    };
     let w = wqe(0, SendOpcode::Send, vec![sge(0, 3)], 0);
-    let pair = one(&Config { faults, retries: 3, ..Config::default() }, w, vec![]);
+    let pair = one(
+        &Config {
+            faults,
+            retries: 3,
+            ..Config::default()
+        },
+        w,
+        vec![],
+    );
     use CqeStatus::*;
     assert_eq!(statuses(&pair.nodes[0]), [(0, RetryExceeded), (1, WrFlush)]);
     assert_eq!(pair.link.counters(End::A).xmit_pkts, (1 + 3) * 2);
@@ -452,9 +559,19 @@ fn retries_run_out_on_a_dead_link() {
 #[test]
 fn rnr_retries_run_out_and_seven_is_for_ever() {
     let w = || wqe(0, SendOpcode::Send, vec![sge(0, 3)], 0);
-    let pair = one(&Config { rnr_retries: 2, ..Config::default() }, w(), vec![]);
+    let pair = one(
+        &Config {
+            rnr_retries: 2,
+            ..Config::default()
+        },
+        w(),
+        vec![],
+    );
     use CqeStatus::*;
-    assert_eq!(statuses(&pair.nodes[0]), [(0, RnrRetryExceeded), (1, WrFlush)]);
+    assert_eq!(
+        statuses(&pair.nodes[0]),
+        [(0, RnrRetryExceeded), (1, WrFlush)]
+    );
     let mut pair = Pair::new(1, &Config::default());
     pair.nodes[0].sends.push_back(w());
     for _ in 0..100 {
@@ -473,14 +590,20 @@ fn rnr_retries_run_out_and_seven_is_for_ever() {
 fn requests_in_flight_and_posted_later_are_flushed_once() {
     let mut pair = Pair::new(1, &Config::default());
     for i in 0..5 {
-        pair.nodes[0].sends.push_back(wqe(i, SendOpcode::Send, vec![sge(0, 3)], 0));
+        pair.nodes[0]
+            .sends
+            .push_back(wqe(i, SendOpcode::Send, vec![sge(0, 3)], 0));
         pair.nodes[0].recvs.push_back(recv(i, 0, 3));
     }
     pair.qps[0].pump(0, 2, &mut pair.nodes[0]);
     let mut a = QpAttr::zeroed();
     a.state = QpState::Err.to_wire();
-    pair.qps[0].modify(attr::STATE, &a, &mut pair.nodes[0]).unwrap();
-    pair.nodes[0].sends.push_back(wqe(5, SendOpcode::Send, vec![sge(0, 3)], 0));
+    pair.qps[0]
+        .modify(attr::STATE, &a, &mut pair.nodes[0])
+        .unwrap();
+    pair.nodes[0]
+        .sends
+        .push_back(wqe(5, SendOpcode::Send, vec![sge(0, 3)], 0));
     pair.qps[0].pump(0, 2, &mut pair.nodes[0]);
     let mut got = statuses(&pair.nodes[0]);
     got.sort_unstable_by_key(|c| c.0);
@@ -493,7 +616,14 @@ fn transitions_follow_the_specification() {
     use QpState::*;
     let states = [Reset, Init, Rtr, Rts, Sqd, Sqe, Err];
     let allowed = [
-        (Reset, Init), (Init, Init), (Init, Rtr), (Rtr, Rts), (Rts, Rts), (Rts, Sqd), (Sqd, Sqd), (Sqd, Rts),
+        (Reset, Init),
+        (Init, Init),
+        (Init, Rtr),
+        (Rtr, Rts),
+        (Rts, Rts),
+        (Rts, Sqd),
+        (Sqd, Sqd),
+        (Sqd, Rts),
         (Sqe, Rts),
     ];
     for from in states {
@@ -513,19 +643,27 @@ fn transitions_follow_the_specification() {
 #[test]
 fn sqd_drains_and_says_so_once() {
     let mut pair = Pair::new(1, &Config::default());
-    pair.nodes[0].sends.push_back(wqe(0, SendOpcode::RdmaWrite, vec![sge(0, 3)], 0));
+    pair.nodes[0]
+        .sends
+        .push_back(wqe(0, SendOpcode::RdmaWrite, vec![sge(0, 3)], 0));
     pair.qps[0].pump(0, 9, &mut pair.nodes[0]);
-    pair.nodes[0].sends.push_back(wqe(1, SendOpcode::RdmaWrite, vec![sge(0, 3)], 0));
+    pair.nodes[0]
+        .sends
+        .push_back(wqe(1, SendOpcode::RdmaWrite, vec![sge(0, 3)], 0));
     let mut a = QpAttr::zeroed();
     a.state = QpState::Sqd.to_wire();
     a.notify_drained = 1;
-    pair.qps[0].modify(attr::STATE | attr::NOTIFY_DRAINED, &a, &mut pair.nodes[0]).unwrap();
+    pair.qps[0]
+        .modify(attr::STATE | attr::NOTIFY_DRAINED, &a, &mut pair.nodes[0])
+        .unwrap();
     assert!(pair.qps[0].query().1);
     pair.run(1000);
     assert_eq!(statuses(&pair.nodes[0]), [(0, CqeStatus::Success)]);
     assert_eq!(pair.nodes[0].events, [EventType::SqDrained]);
     a.state = QpState::Rts.to_wire();
-    pair.qps[0].modify(attr::STATE, &a, &mut pair.nodes[0]).unwrap();
+    pair.qps[0]
+        .modify(attr::STATE, &a, &mut pair.nodes[0])
+        .unwrap();
     pair.run(1000);
     assert_eq!(pair.nodes[0].completions.len(), 2);
 }

@@ -125,14 +125,14 @@ pub const fn version_parts(version: u32) -> (u16, u16) {
 #[inline]
 pub const fn version() -> u32 {
     // CAST: Widening.
-    (VERSION_MAJOR as u32) << 16 | VERSION_MINOR as u32
+    ((VERSION_MAJOR as u32) << 16) | VERSION_MINOR as u32
 }
 
 /// Packs [`reg::CMDQ_CONFIG`].
 #[inline]
 pub const fn cmdq_config(log_entries: u8, vector: u16) -> u32 {
     // CAST: Widening.
-    (vector as u32) << 16 | log_entries as u32
+    ((vector as u32) << 16) | log_entries as u32
 }
 
 /// Splits [`reg::CMDQ_CONFIG`] into log2 of the entries and the vector; [`None`] if a reserved

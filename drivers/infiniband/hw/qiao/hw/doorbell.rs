@@ -64,7 +64,7 @@ impl Arm {
             ArmKind::Any => arm::ANY,
         };
         // CAST: Widening.
-        self.consumer as u64 | kind | (self.sequence as u64) << 40
+        self.consumer as u64 | kind | ((self.sequence as u64) << 40)
     }
 
     /// Unpacks a value; [`None`] if a reserved bit or kind is used.

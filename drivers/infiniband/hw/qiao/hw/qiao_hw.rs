@@ -20,6 +20,7 @@
 
 pub mod bar;
 pub mod caps;
+pub mod catalogue;
 pub mod cmd;
 pub mod cqe;
 pub mod describe;

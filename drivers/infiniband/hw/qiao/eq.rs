@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Event queues.
+//!
+//! One for events of objects, ports and the device, which shares its vector with the command queue,
+//! and one for completions on each other vector. The number of a queue is that of its vector.
+
+mod pace;
+
+use crate::{
+    doorbell::Slot,
+    fatal::{
+        Cause,
+        Oddity, //
+    },
+    hca::Hca, //
+};
+use kernel::{
+    irq::{
+        Handler,
+        IrqReturn, //
+    },
+    new_spinlock_irq,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        barrier::{
+            dma_mb,
+            Read, //
+        },
+        Arc,
+        SpinLockIrq, //
+    },
+    time::{
+        Instant,
+        Monotonic, //
+    }, //
+};
+use pace::Pace;
+use qiao_hw::{
+    cmd::{
+        CreateEq,
+        EqType, //
+    },
+    doorbell::{
+        Arm,
+        ArmKind, //
+    },
+    event::{
+        Eqe,
+        EventType, //
+    },
+    pages::{
+        levels_for,
+        limit,
+        PageList, //
+    },
+    ring::{
+        self,
+        RingSize, //
+    },
+    U64, //
+};
+use rdma::{
+    dma::Ring,
+    CqEvent,
+    DeviceEvent,
+    EventCx,
+    PortEvent,
+    QpEvent, //
+};
+
+/// Number and vector of the queue of asynchronous events.
+const ASYNC: u16 = crate::cmdq::VECTOR;
+
+/// Number and vector of the first queue of completions.
+pub(crate) const FIRST_COMPLETION: u16 = 1;
+
+/// Log2 of the entries of a queue. Events that find no room stay with their object, so that more
+/// would only save interrupts.
+const MAX_LOG_ENTRIES: u8 = 10;
+
+/// Most events that one interrupt handles. With more, arming the queue raises the next.
+const BUDGET: u32 = 128;
+
+/// The ring of an event queue, and how far it is read.
+///
+/// Only one handler reads it.
+struct EventRing {
+    number: u16,
+    size: RingSize,
+    ring: Ring<Eqe>,
+    slot: Slot<()>,
+    consumer: Atomic<u32>,
+}
+
+impl EventRing {
+    fn new(hca: &Hca<'_>, number: u16) -> Result<Self> {
+        let log = hca.caps().log_max_eqe.min(MAX_LOG_ENTRIES);
+        let size = RingSize::from_log(log).ok_or(EINVAL)?;
+        Ok(Self {
+            number,
+            size,
+            ring: Ring::new(hca.pdev().as_ref(), log)?,
+            slot: hca.kernel_slot()?,
+            consumer: Atomic::new(0),
+        })
+    }
+
+    /// Makes the queue known to the device, and arms it.
+    fn create(&self, hca: &Hca<'_>, eq_type: EqType) -> Result {
+        let (ring, table) = page_list(hca, &self.ring)?;
+        let mut command = CreateEq::zeroed();
+        command.eqn.set(self.number.into());
+        command.slot.set(self.slot.number());
+        command.vector.set(self.number);
+        command.eq_type = eq_type.to_wire();
+        command.log_entries = self.size.log();
+        command.ring = ring;
+        let created = hca.cmd().exec(&command);
+        // The device does not read it any more, unless it is alive and has not answered; and then
+        // it is not alive any more.
+        drop(table);
+        created?;
+        self.arm(hca, 0);
+        Ok(())
+    }
+
+    /// Asks for an interrupt at the entry `consumer`, or now if that is written.
+    fn arm(&self, hca: &Hca<'_>, consumer: u32) {
+        let arm = Arm {
+            consumer,
+            kind: ArmKind::Any,
+            // CAST: Truncation is meant. From one request to the next the index has moved, by at
+            // most `BUDGET`, so that no two in a row are equal.
+            sequence: consumer as u8,
+        };
+        hca.ring_doorbell(self.slot.number(), arm.to_wire());
+    }
+
+    /// Handles what is there, up to the budget.
+    fn drain(&self, hca: &Hca<'_>, mut handle: impl FnMut(&Eqe)) {
+        const OWNER: usize = core::mem::offset_of!(Eqe, owner);
+
+        let first = self.consumer.load(Relaxed);
+        let mut index = first;
+        for _ in 0..BUDGET {
+            if !ring::is_written(self.size, index, self.ring.read_word::<OWNER>(index)) {
+                break;
+            }
+            // The device writes the owner word last.
+            dma_mb(Read);
+            let eqe = self.ring.read(index);
+            index = index.wrapping_add(1);
+            handle(&eqe);
+        }
+        if index != first {
+            self.consumer.store(index, Relaxed);
+            self.arm(hca, index);
+        }
+    }
+}
+
+/// Describes a ring, which is contiguous, by pages of 4 KiB, the size that every part knows. The
+/// table, if there is one, must stay until the command is complete.
+fn page_list(hca: &Hca<'_>, ring: &Ring<Eqe>) -> Result<(PageList, Option<Ring<U64>>)> {
+    let page = 1u64 << limit::MIN_PAGE_SHIFT;
+    let count = (ring.size() as u64).div_ceil(page);
+    let mut list = PageList::zeroed();
+    list.addr.set(ring.dma_address());
+    list.count.set(u32::try_from(count)?);
+    list.page_shift = limit::MIN_PAGE_SHIFT as u8;
+    list.levels = levels_for(count).ok_or(EINVAL)?;
+    let table = match list.levels {
+        0 => return Ok((list, None)),
+        1 => Ring::<U64>::new(hca.pdev().as_ref(), limit::TABLE_ENTRIES.ilog2() as u8)?,
+        // A ring of `MAX_LOG_ENTRIES` is smaller.
+        _ => return Err(EINVAL),
+    };
+    for (i, address) in (0..).zip((ring.dma_address()..).step_by(page as usize)) {
+        if u64::from(i) == count {
+            break;
+        }
+        table.write(i, &U64::new(address));
+    }
+    list.addr.set(table.dma_address());
+    Ok((list, Some(table)))
+}
+
+/// Handles the vector of the command queue and of asynchronous events.
+#[pin_data]
+pub(crate) struct AsyncHandler<'bound> {
+    hca: Arc<Hca<'bound>>,
+    events: EventRing,
+    start: Instant<Monotonic>,
+    #[pin]
+    pace: SpinLockIrq<Pace>,
+}
+
+impl<'bound> AsyncHandler<'bound> {
+    pub(crate) fn new(hca: Arc<Hca<'bound>>) -> impl PinInit<Self, Error> + 'bound {
+        try_pin_init!(Self {
+            events: EventRing::new(&hca, ASYNC)?,
+            hca,
+            start: Instant::now(),
+            pace <- new_spinlock_irq!(Pace::new()),
+        }? Error)
+    }
+
+    /// Starts the queue, when commands can be executed.
+    pub(crate) fn start(&self) -> Result {
+        self.events.create(&self.hca, EqType::Async)
+    }
+
+    fn event(&self, eqe: &Eqe) {
+        if !self.pace.lock().count(self.start.elapsed().as_millis()) {
+            self.hca.cmd().fail(Cause::Flood);
+            return;
+        }
+        match EventType::from_wire(eqe.event_type) {
+            Some(EventType::CommEstablished) => self.qp(eqe, QpEvent::CommunicationEstablished),
+            Some(EventType::SqDrained) => self.qp(eqe, QpEvent::SqDrained),
+            Some(EventType::PathMigrated) => self.qp(eqe, QpEvent::PathMigrated),
+            Some(EventType::PathMigrationError) => self.qp(eqe, QpEvent::PathMigrationError),
+            Some(EventType::LastWqeReached) => self.qp(eqe, QpEvent::LastWqeReached),
+            Some(EventType::QpFatal) => self.qp(eqe, QpEvent::Fatal),
+            Some(EventType::QpRequestError) => self.qp(eqe, QpEvent::RequestError),
+            Some(EventType::QpAccessError) => self.qp(eqe, QpEvent::AccessError),
+            Some(EventType::CqError) => self.cq_error(eqe),
+            Some(EventType::PortActive) => self.port(eqe, PortEvent::Active),
+            Some(EventType::PortError) => self.port(eqe, PortEvent::Error),
+            Some(EventType::LidChange) => self.port(eqe, PortEvent::LidChange),
+            Some(EventType::PkeyChange) => self.port(eqe, PortEvent::PkeyChange),
+            Some(EventType::GidChange) => self.port(eqe, PortEvent::GidChange),
+            Some(EventType::SmChange) => self.port(eqe, PortEvent::SmChange),
+            Some(EventType::ClientReregister) => self.port(eqe, PortEvent::ClientReregister),
+            Some(EventType::DeviceFatal) => {
+                self.hca.cmd().fail(Cause::Reported(eqe.data.get()));
+            }
+            // There are no SRQs yet, and completions have queues of their own.
+            Some(EventType::SrqLimit | EventType::SrqError | EventType::Completion) | None => {
+                self.hca.note(Oddity::Event);
+            }
+        }
+    }
+
+    /// A number that is not found is that of an object that is being destroyed.
+    fn qp(&self, eqe: &Eqe, event: QpEvent) {
+        if let Some(qp) = self.hca.qps().get(eqe.id.get()) {
+            qp.event(event);
+        }
+    }
+
+    fn cq_error(&self, eqe: &Eqe) {
+        if let Some(cq) = self.hca.cqs().get(eqe.id.get()) {
+            cq.event(CqEvent::Error);
+        }
+    }
+
+    fn port(&self, eqe: &Eqe, event: PortEvent) {
+        if !(1..=self.hca.caps().num_ports).contains(&eqe.port) {
+            self.hca.note(Oddity::Port);
+            return;
+        }
+        self.hca
+            .events()
+            .dispatch(DeviceEvent::Port(eqe.port.into(), event));
+    }
+}
+
+impl Handler for AsyncHandler<'_> {
+    fn handle(&self) -> IrqReturn {
+        self.hca.cmd().handle();
+        self.events.drain(&self.hca, |eqe| self.event(eqe));
+        // The vector is nobody else's, and what it was raised for may have been found before.
+        IrqReturn::Handled
+    }
+}
+
+/// Handles a vector of completions.
+pub(crate) struct CompletionHandler<'bound> {
+    hca: Arc<Hca<'bound>>,
+    events: EventRing,
+}
+
+impl<'bound> CompletionHandler<'bound> {
+    pub(crate) fn new(hca: Arc<Hca<'bound>>, number: u16) -> Result<Self> {
+        Ok(Self {
+            events: EventRing::new(&hca, number)?,
+            hca,
+        })
+    }
+
+    /// Starts the queue, when commands can be executed.
+    pub(crate) fn start(&self) -> Result {
+        self.events.create(&self.hca, EqType::Completion)
+    }
+
+    fn event(&self, eqe: &Eqe, cx: &EventCx<'_>) {
+        if EventType::from_wire(eqe.event_type) != Some(EventType::Completion) {
+            self.hca.note(Oddity::Event);
+            return;
+        }
+        if let Some(cq) = self.hca.cqs().get(eqe.id.get()) {
+            cq.complete(cx);
+        }
+    }
+}
+
+impl Handler for CompletionHandler<'_> {
+    fn handle(&self) -> IrqReturn {
+        EventCx::enter(|cx| self.events.drain(&self.hca, |eqe| self.event(eqe, cx)));
+        IrqReturn::Handled
+    }
+}

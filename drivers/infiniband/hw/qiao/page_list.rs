@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Page lists: how the device finds the memory of a buffer.
+
+use kernel::{
+    device::{
+        self,
+        Bound, //
+    },
+    dma::{
+        Coherent,
+        CoherentBox,
+        DmaAddress, //
+    },
+    prelude::*, //
+};
+use qiao_hw::pages::{
+    levels_for,
+    limit,
+    PageList, //
+};
+
+const ENTRIES: usize = limit::TABLE_ENTRIES as usize;
+
+/// One table: addresses, little-endian.
+type Table = [u64; ENTRIES];
+
+/// A page list with its tables.
+///
+/// The device reads the tables while it runs the command that the list is for: this must live
+/// until the command has completed.
+pub(crate) struct PageTables {
+    list: PageList,
+    _tables: KVVec<Coherent<Table>>,
+}
+
+impl PageTables {
+    /// Makes the list of a buffer that was cut into `blocks`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the buffer has more blocks than a list can name, `ENOMEM`.
+    pub(crate) fn new(dev: &device::Device<Bound>, blocks: &rdma::Blocks<'_>) -> Result<Self> {
+        let count = u32::try_from(blocks.count())?;
+        let levels = levels_for(u64::from(count)).ok_or(EINVAL)?;
+        let mut tables = KVVec::new();
+        let addr = if levels == 0 {
+            blocks.iter().next().ok_or(EINVAL)?
+        } else {
+            write_tables(dev, &mut tables, blocks.iter())?
+        };
+
+        let mut list = PageList::zeroed();
+        list.addr.set(addr);
+        list.count.set(count);
+        list.page_shift = u8::try_from(blocks.shift())?;
+        list.levels = levels;
+        list.offset.set(blocks.offset());
+        Ok(Self {
+            list,
+            _tables: tables,
+        })
+    }
+
+    /// Returns the list, for the command.
+    pub(crate) fn list(&self) -> PageList {
+        self.list
+    }
+}
+
+/// Appends tables of `pages`, then tables of these tables, until a level has only one, whose
+/// address this returns.
+fn write_tables(
+    dev: &device::Device<Bound>,
+    tables: &mut KVVec<Coherent<Table>>,
+    pages: impl Iterator<Item = DmaAddress>,
+) -> Result<DmaAddress> {
+    let mut level = 0;
+    append_level(dev, tables, pages)?;
+    loop {
+        let below = tables.get(level..).ok_or(EINVAL)?;
+        if let [top] = below {
+            return Ok(top.dma_address());
+        }
+        let mut addresses = KVVec::with_capacity(below.len(), GFP_KERNEL)?;
+        for table in below {
+            addresses.push(table.dma_address(), GFP_KERNEL)?;
+        }
+        level = tables.len();
+        append_level(dev, tables, addresses.into_iter())?;
+    }
+}
+
+/// Appends one level of tables; all but the last are full, as the interface demands.
+fn append_level(
+    dev: &device::Device<Bound>,
+    tables: &mut KVVec<Coherent<Table>>,
+    mut addresses: impl Iterator<Item = DmaAddress>,
+) -> Result {
+    let mut next = addresses.next();
+    while next.is_some() {
+        let mut table = CoherentBox::<Table>::zeroed(dev, GFP_KERNEL)?;
+        for entry in table.iter_mut() {
+            let Some(addr) = next else {
+                break;
+            };
+            *entry = addr.to_le();
+            next = addresses.next();
+        }
+        tables.push(table.into(), GFP_KERNEL)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The driver in the stock kernel of a guest that has no HCA.
+
+use anyhow::Result;
+
+use super::{Part, Scenario};
+use crate::{
+    artefacts::guest_module_dir,
+    report::Report,
+    session::{Guest, Session, SHORT},
+    topology::Topology,
+};
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "driver",
+    about: "the driver loads into the stock kernel and unloads, again and again, with no HCA there",
+    parts: &[Part::Driver],
+    topology: || Topology::default().guest("a", &[]),
+    run,
+};
+
+/// More than one load finds what an unload leaves behind.
+const LOADS: usize = 3;
+
+fn run(session: &Session, report: &mut Report) -> Result<()> {
+    let guest = &session.guests[0];
+    report.test("insmod and rmmod", || {
+        for _ in 0..LOADS {
+            load(guest)?;
+            guest.run("rmmod qiao", SHORT)?;
+        }
+        Ok(format!("{LOADS} times"))
+    });
+    Ok(())
+}
+
+/// Loads the driver and what it needs of the distribution's modules.
+pub(super) fn load(guest: &Guest) -> Result<()> {
+    let release = guest.run("uname -r", SHORT)?.stdout;
+    let module = guest_module_dir(release.trim()).join("qiao.ko");
+    let command = format!("modprobe ib_uverbs && insmod /{}", module.display());
+    guest.run(&command, SHORT).map(drop)
+}
