@@ -16,7 +16,7 @@ const _: () = assert!(qiao_hw::bar::pci::CLASS == 0x02_07_51);
 #[repr(transparent)]
 struct Static<T>(T);
 
-// SAFETY: The tables below hold pointers to other statics and are never written.
+// SAFETY: The tables below hold pointers to other static data and are never written.
 unsafe impl<T> Sync for Static<T> {}
 
 static MATCH: Static<[verbs_match_ent; 2]> = Static([

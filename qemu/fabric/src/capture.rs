@@ -78,7 +78,7 @@ impl Capture {
 fn erf_header(now: u64, length: usize) -> [u8; ERF_HEADER] {
     const SECOND: u64 = 1_000_000_000;
     const VARYING_LENGTH: u8 = 4;
-    let time = (now / SECOND) << 32 | ((now % SECOND) << 32) / SECOND;
+    let time = ((now / SECOND) << 32) | (((now % SECOND) << 32) / SECOND);
     // CAST: A packet is shorter than 8 KiB.
     let (record, wire) = ((length + ERF_HEADER) as u16, length as u16);
     let mut header = [0; ERF_HEADER];

@@ -23,7 +23,7 @@ const KERNEL_RUST_DIRS: [&str; 4] = ["rust-ext", DRIVER_DIR, "kunit", "qemu/lab/
 
 /// Licence expressions by folder; the first prefix that fits decides. The empty one is the default.
 const LICENCES: [(&str, &str); 11] = [
-    ("uapi/", "(GPL-2.0 WITH Linux-syscall-note) OR MIT"),
+    ("uapi/", "((GPL-2.0 WITH Linux-syscall-note) OR MIT)"),
     ("drivers/infiniband/hw/qiao/hw/", "GPL-2.0 OR MIT"),
     ("drivers/infiniband/hw/qiao/cc/", "GPL-2.0 OR MIT"),
     ("drivers/", "GPL-2.0"),

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What all queue pairs of an HCA use: keys, queues, ports and the way out.
+
+use super::mkey::Mkeys;
+use super::port::Port;
+use super::queue::{Cq, Eq, Event};
+use crate::mem::Gate;
+use crate::shared::{FatalCause, Generation, Shared};
+use qiao_hw::caps::Caps;
+use qiao_hw::cmd::EqType;
+use qiao_hw::cqe::{Cqe, CqeStatus};
+use qiao_hw::event::EventType;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Pages that all objects of an HCA may keep: 64 GiB in 4 KiB pages, 128 MiB of the model's memory.
+pub const MAX_PAGES: usize = 1 << 24;
+
+/// A protection domain.
+#[derive(Debug, Default)]
+pub struct Pd {
+    /// Number of objects that use it.
+    pub users: u32,
+}
+
+/// Things that went wrong and that only a person who looks for them needs to know.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+pub struct Oddities {
+    /// Doorbells whose value cannot be true or whose slot belongs to no queue.
+    pub bad_doorbells: u64,
+    /// Interrupts that could not be delivered.
+    pub lost_interrupts: u64,
+    /// Packets for a QP that does not exist or does not take them.
+    pub stray_packets: u64,
+}
+
+/// The objects that queue pairs refer to.
+#[derive(Debug)]
+pub struct Core {
+    /// What the function shares.
+    pub shared: Arc<Shared>,
+    /// The last reset that has been done.
+    pub generation: Generation,
+    /// Capability block.
+    pub caps: Caps,
+    /// Protection domains.
+    pub pds: HashMap<u32, Pd>,
+    /// Protection entries.
+    pub mkeys: Mkeys,
+    /// Event queues.
+    pub eqs: HashMap<u32, Eq>,
+    /// Completion queues.
+    pub cqs: HashMap<u32, Cq>,
+    /// Ports, from 1 in the interface.
+    pub ports: Vec<Port>,
+    /// Packets to be sent: port index and bytes.
+    pub outbox: Vec<(usize, Vec<u8>)>,
+    /// Buffers of packets that have been dealt with.
+    pub spare: Vec<Vec<u8>>,
+    /// CQs that have failed and whose queue pairs have not been told.
+    pub failed_cqs: Vec<u32>,
+    /// Pages that the rings of all queues keep.
+    pub ring_pages: usize,
+    /// Oddities.
+    pub oddities: Oddities,
+    /// Whether `status.FATAL` is set: nothing works until the next reset.
+    pub failed: bool,
+}
+
+impl Core {
+    /// Makes the objects of a device that has none.
+    pub fn new(shared: Arc<Shared>, caps: Caps, ports: Vec<Port>) -> Self {
+        Self {
+            shared,
+            generation: Generation::default(),
+            caps,
+            pds: HashMap::new(),
+            mkeys: Mkeys::default(),
+            eqs: HashMap::new(),
+            cqs: HashMap::new(),
+            ports,
+            outbox: Vec::new(),
+            spare: Vec::new(),
+            failed_cqs: Vec::new(),
+            ring_pages: 0,
+            oddities: Oddities::default(),
+            failed: false,
+        }
+    }
+
+    /// Drops all objects.
+    pub fn reset(&mut self, generation: Generation) {
+        self.generation = generation;
+        self.pds.clear();
+        self.mkeys = Mkeys::default();
+        self.eqs.clear();
+        self.cqs.clear();
+        self.outbox.clear();
+        self.failed_cqs.clear();
+        self.ring_pages = 0;
+        self.failed = false;
+        for port in &mut self.ports {
+            port.counters = Default::default();
+        }
+    }
+
+    /// Returns how many more pages objects may keep.
+    pub fn pages_left(&self) -> usize {
+        MAX_PAGES.saturating_sub(self.mkeys.pages() + self.ring_pages)
+    }
+
+    /// Raises an MSI-X vector.
+    pub fn raise(&mut self, vector: u16) {
+        if let Err(error) = self.shared.vectors.raise(vector) {
+            log::debug!("vector {vector}: {error}");
+            self.oddities.lost_interrupts += 1;
+        }
+    }
+
+    /// Fails the device: only a reset helps.
+    pub fn fatal(&mut self, cause: FatalCause) {
+        if self.failed {
+            return;
+        }
+        self.failed = true;
+        log::warn!("device failed: {cause:?}");
+        self.shared.status.set_fatal(self.generation, cause);
+        if cause != FatalCause::EventWrite {
+            let data = cause as u64;
+            self.async_event(Event { event_type: EventType::DeviceFatal, port: 0, id: 0, data });
+        }
+        self.shared.dma.set_gate(Gate::Reset, false);
+    }
+
+    /// Writes an event of the asynchronous queue, if there is one.
+    pub fn async_event(&mut self, event: Event) {
+        let found = self.eqs.iter().find(|(_, eq)| eq.eq_type == EqType::Async);
+        if let Some((&eqn, _)) = found {
+            self.event(eqn, event);
+        }
+    }
+
+    fn event(&mut self, eqn: u32, event: Event) {
+        let Some(eq) = self.eqs.get_mut(&eqn) else {
+            return;
+        };
+        let vector = eq.vector;
+        match eq.push(&self.shared.dma, event) {
+            Ok(true) => self.raise(vector),
+            Ok(false) => {}
+            Err(_) => self.fatal(FatalCause::EventWrite),
+        }
+    }
+
+    fn completion_event(&mut self, cqn: u32) {
+        let Some(eqn) = self.cqs.get(&cqn).map(|cq| cq.eqn) else {
+            return;
+        };
+        self.event(eqn, Event { event_type: EventType::Completion, port: 0, id: cqn, data: 0 });
+    }
+
+    /// Forgets events of a CQ that wait in its EQ.
+    pub fn forget_cq_events(&mut self, eqn: u32, cqn: u32) {
+        if let Some(eq) = self.eqs.get_mut(&eqn) {
+            eq.users -= 1;
+            eq.forget(|event| event.event_type == EventType::Completion && event.id == cqn);
+        }
+        self.forget_async(|event| event.event_type == EventType::CqError && event.id == cqn);
+    }
+
+    /// Forgets events of a QP that wait.
+    pub fn forget_qp_events(&mut self, qpn: u32) {
+        let of_qps = EventType::CommEstablished..=EventType::PathMigrationError;
+        self.forget_async(|event| of_qps.contains(&event.event_type) && event.id == qpn);
+    }
+
+    fn forget_async(&mut self, is_of: impl Fn(&Event) -> bool) {
+        if let Some(eq) = self.eqs.values_mut().find(|eq| eq.eq_type == EqType::Async) {
+            eq.forget(is_of);
+        }
+    }
+
+    /// Takes the value of an EQ's slot.
+    pub fn ring_eq(&mut self, eqn: u32, value: u64) {
+        let Some(eq) = self.eqs.get_mut(&eqn) else {
+            return;
+        };
+        let vector = eq.vector;
+        match eq.ring(&self.shared.dma, value) {
+            Ok(Ok(true)) => self.raise(vector),
+            Ok(Ok(false)) => {}
+            Ok(Err(_)) => self.fatal(FatalCause::EventWrite),
+            Err(_) => self.oddities.bad_doorbells += 1,
+        }
+    }
+
+    /// Takes the value of a CQ's slot.
+    pub fn ring_cq(&mut self, cqn: u32, value: u64) {
+        let Some(cq) = self.cqs.get_mut(&cqn) else {
+            return;
+        };
+        match cq.ring(value) {
+            Ok(true) => self.completion_event(cqn),
+            Ok(false) => {}
+            Err(_) => self.oddities.bad_doorbells += 1,
+        }
+    }
+
+    /// Writes a completion. A queue that cannot take it fails, with an event, and its queue pairs are
+    /// told later.
+    pub fn complete(&mut self, cqn: u32, cqe: &Cqe, solicited: bool) {
+        let Some(cq) = self.cqs.get_mut(&cqn).filter(|cq| cq.error.is_none()) else {
+            return;
+        };
+        let counts = solicited || cqe.status != CqeStatus::Success.to_wire();
+        match cq.push(&self.shared.dma, cqe, counts) {
+            Ok(true) => self.completion_event(cqn),
+            Ok(false) => {}
+            Err(error) => {
+                cq.error = Some(error);
+                self.failed_cqs.push(cqn);
+                let data = error as u64;
+                self.async_event(Event { event_type: EventType::CqError, port: 0, id: cqn, data });
+            }
+        }
+    }
+}

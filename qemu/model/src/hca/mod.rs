@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The HCA as the engine runs it: commands, objects, doorbells and packets.
+
+pub mod buffer;
+mod cmdq;
+pub mod core;
+mod execute;
+pub mod mkey;
+pub mod port;
+mod qp;
+mod queue;
+mod rings;
+
+pub use qp::QueuePair;
+
+use crate::shared::{Bell, CommandQueueSetup, Generation, Mail};
+use cmdq::CommandQueue;
+use self::core::Core;
+use qiao_fabric::link::Counters;
+use qiao_fabric::wire::{Packet, Transport};
+use qiao_hw::bar::status;
+use qiao_hw::cmd::{Completion, Opcode};
+use qiao_hw::event::EventType;
+use qiao_hw::qp::{attr, QpAttr, QpState};
+use queue::Event;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+
+/// Packets that one queue pair sends before the next has its turn.
+const PUMP_BUDGET: usize = 32;
+
+/// Buffers that are kept for packets to come.
+const SPARE_BUFFERS: usize = 256;
+
+/// The queue that a doorbell slot belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SlotOwner {
+    Eq(u32),
+    Cq(u32),
+    Send(u32),
+    Recv(u32),
+}
+
+/// How the device answers a command wrongly, for tests of drivers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CommandFaultKind {
+    /// Executes it and does not answer.
+    Drop,
+    /// Answers twice.
+    Duplicate,
+    /// Answers with an id that nobody has used.
+    WrongId,
+    /// Neither executes it nor answers.
+    Ignore,
+    /// Executes nothing any more, as firmware that hangs.
+    Hang,
+    /// The device fails.
+    Fatal,
+}
+
+/// When to answer wrongly.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CommandFault {
+    /// Name of the opcode; any if it is missing.
+    pub opcode: Option<String>,
+    /// What to do.
+    pub kind: CommandFaultKind,
+    /// How often.
+    #[serde(default = "once")]
+    pub count: u32,
+}
+
+fn once() -> u32 {
+    1
+}
+
+impl CommandFault {
+    fn matches(&self, opcode: u16) -> bool {
+        let known = Opcode::from_wire(opcode);
+        let name = known.map(|opcode| format!("{opcode:?}")).unwrap_or_default();
+        self.count > 0 && self.opcode.as_ref().is_none_or(|wanted| *wanted == name)
+    }
+}
+
+/// An HCA.
+#[derive(Debug)]
+pub struct Hca {
+    /// Name of the configuration.
+    pub name: String,
+    /// Objects that queue pairs refer to.
+    pub core: Core,
+    /// Queue pairs.
+    pub qps: HashMap<u32, QueuePair>,
+    /// Counters of the links of the ports, which the engine keeps up to date.
+    pub link_counters: Vec<Counters>,
+    /// Wrong answers to come.
+    pub command_faults: Vec<CommandFault>,
+    cmdq: Option<CommandQueue>,
+    slots: HashMap<u32, SlotOwner>,
+    slot_count: u32,
+    /// Queue pairs that may have something to send, each once.
+    ready: VecDeque<u32>,
+    is_ready: HashSet<u32>,
+    /// Deadlines of queue pairs; those that have moved are left behind and ignored.
+    timers: BinaryHeap<Reverse<(u64, u32)>>,
+    hung: bool,
+}
+
+impl Hca {
+    /// Makes an HCA without objects and with `slot_count` doorbell slots.
+    pub fn new(name: String, core: Core, slot_count: u32) -> Self {
+        Self {
+            name,
+            link_counters: vec![Counters::default(); core.ports.len()],
+            core,
+            qps: HashMap::new(),
+            command_faults: Vec::new(),
+            cmdq: None,
+            slots: HashMap::new(),
+            slot_count,
+            ready: VecDeque::new(),
+            is_ready: HashSet::new(),
+            timers: BinaryHeap::new(),
+            hung: false,
+        }
+    }
+
+    /// Does what the function has posted.
+    pub fn mail(&mut self, mail: Mail, now: u64) {
+        if let Some(generation) = mail.reset {
+            self.reset(generation);
+        }
+        if let Some(setup) = mail.enable {
+            self.enable(setup);
+        }
+        for (bell, value) in mail.bells {
+            self.bell(bell, value, now);
+        }
+    }
+
+    fn reset(&mut self, generation: Generation) {
+        self.core.reset(generation);
+        self.qps.clear();
+        self.cmdq = None;
+        self.slots.clear();
+        self.ready.clear();
+        self.is_ready.clear();
+        self.timers.clear();
+        self.hung = false;
+        self.core.shared.dma.set_gate(crate::mem::Gate::Reset, true);
+        self.core.shared.status.set(generation, status::READY);
+    }
+
+    fn enable(&mut self, setup: CommandQueueSetup) {
+        match CommandQueue::new(setup, &self.core.caps) {
+            Ok(cmdq) => {
+                self.cmdq = Some(cmdq);
+                self.core.shared.status.set(self.core.generation, status::ENABLED);
+            }
+            Err(cause) => self.core.fatal(cause),
+        }
+    }
+
+    fn bell(&mut self, bell: Bell, value: u64, now: u64) {
+        if self.core.failed {
+            return;
+        }
+        match bell {
+            // CAST: The registers are 32 bits wide.
+            Bell::CommandProducer => self.commands(|queue| queue.set_producer(value as u32), now),
+            Bell::CommandConsumer => self.commands(|queue| queue.set_consumer(value as u32), now),
+            Bell::Slot(slot) => self.slot(slot, value, now),
+        }
+    }
+
+    fn commands(
+        &mut self,
+        change: impl FnOnce(&mut CommandQueue) -> Result<(), crate::shared::FatalCause>,
+        now: u64,
+    ) {
+        // Without a queue, or after a failure, the registers have no effect.
+        let Some(mut queue) = self.cmdq.take() else {
+            return;
+        };
+        let result = change(&mut queue).and_then(|()| self.run_commands(&mut queue, now));
+        match result {
+            Ok(true) => self.core.raise(queue.vector),
+            Ok(false) => {}
+            Err(cause) => {
+                self.core.fatal(cause);
+                return;
+            }
+        }
+        self.cmdq = Some(queue);
+    }
+
+    /// Executes what waits in the command ring; returns whether a completion was written.
+    fn run_commands(
+        &mut self,
+        queue: &mut CommandQueue,
+        now: u64,
+    ) -> Result<bool, crate::shared::FatalCause> {
+        let mut completed = false;
+        while !self.hung {
+            let Some(entry) = queue.next(&self.core.shared.dma)? else {
+                break;
+            };
+            let fault = self.command_fault(entry.opcode.get());
+            let mut answers = 1;
+            let mut id = entry.id.get();
+            match fault {
+                None => {}
+                Some(CommandFaultKind::Drop) => answers = 0,
+                Some(CommandFaultKind::Duplicate) => answers = 2,
+                Some(CommandFaultKind::WrongId) => id = !id,
+                Some(CommandFaultKind::Ignore) => continue,
+                Some(CommandFaultKind::Hang) => {
+                    self.hung = true;
+                    break;
+                }
+                Some(CommandFaultKind::Fatal) => return Err(crate::shared::FatalCause::Injected),
+            }
+            let mut completion: Completion = self.execute(&entry, now);
+            completion.id.set(id);
+            for _ in 0..answers {
+                queue.complete(&self.core.shared.dma, &completion)?;
+                completed = true;
+            }
+        }
+        Ok(completed)
+    }
+
+    fn command_fault(&mut self, opcode: u16) -> Option<CommandFaultKind> {
+        let fault = self.command_faults.iter_mut().find(|fault| fault.matches(opcode))?;
+        fault.count -= 1;
+        Some(fault.kind)
+    }
+
+    fn slot(&mut self, slot: u32, value: u64, now: u64) {
+        match self.slots.get(&slot).copied() {
+            Some(SlotOwner::Eq(eqn)) => self.core.ring_eq(eqn, value),
+            Some(SlotOwner::Cq(cqn)) => self.core.ring_cq(cqn, value),
+            Some(SlotOwner::Send(qpn)) => self.ring_qp(qpn, |qp| qp.side.rings.ring_send(value), now),
+            Some(SlotOwner::Recv(qpn)) => self.ring_qp(qpn, |qp| qp.side.rings.ring_recv(value), now),
+            None => self.core.oddities.bad_doorbells += 1,
+        }
+    }
+
+    /// Takes the producer index of a work queue. In RESET nothing can be posted; an index that cannot
+    /// be true fails the queue pair.
+    fn ring_qp(&mut self, qpn: u32, ring: impl FnOnce(&mut QueuePair) -> bool, now: u64) {
+        let Some(qp) = self.qps.get_mut(&qpn) else {
+            return;
+        };
+        if qp.transport.state() == QpState::Reset {
+            self.core.oddities.bad_doorbells += 1;
+            return;
+        }
+        if !ring(qp) {
+            self.core.oddities.bad_doorbells += 1;
+            self.fail_qp(qpn);
+        }
+        self.touch(qpn, now);
+    }
+
+    /// Puts a queue pair into error for a reason that no completion can tell.
+    fn fail_qp(&mut self, qpn: u32) {
+        let in_error = |qp: &QueuePair| matches!(qp.transport.state(), QpState::Err | QpState::Reset);
+        if self.qps.get(&qpn).is_none_or(in_error) {
+            return;
+        }
+        let mut to_error = QpAttr::zeroed();
+        to_error.state = QpState::Err.to_wire();
+        // Every state has a transition to ERR.
+        let moved = self.modify(qpn, attr::STATE, &to_error);
+        debug_assert!(moved.is_ok());
+        let event = Event { event_type: EventType::QpFatal, port: 0, id: qpn, data: 0 };
+        self.core.async_event(event);
+    }
+
+    /// Fails the queue pairs of CQs that have failed (IBTA 11.6.3.2).
+    fn spread_cq_errors(&mut self, now: u64) {
+        while let Some(cqn) = self.core.failed_cqs.pop() {
+            let uses = |qp: &QueuePair| qp.side.send_cqn == cqn || qp.side.recv_cqn == cqn;
+            let users: Vec<u32> =
+                self.qps.iter().filter(|(_, qp)| uses(qp)).map(|(&qpn, _)| qpn).collect();
+            for qpn in users {
+                self.fail_qp(qpn);
+                self.touch(qpn, now);
+            }
+        }
+    }
+
+    /// Notes that a queue pair may have something to send, and its deadline.
+    fn touch(&mut self, qpn: u32, now: u64) {
+        if !self.qps.contains_key(&qpn) {
+            return;
+        }
+        if self.is_ready.insert(qpn) {
+            self.ready.push_back(qpn);
+        }
+        self.note_deadline(qpn);
+        self.spread_cq_errors(now);
+    }
+
+    fn note_deadline(&mut self, qpn: u32) {
+        let Some(qp) = self.qps.get_mut(&qpn) else {
+            return;
+        };
+        let deadline = qp.transport.deadline();
+        if deadline == qp.side.deadline {
+            return;
+        }
+        qp.side.deadline = deadline;
+        if let Some(at) = deadline {
+            self.timers.push(Reverse((at, qpn)));
+        }
+    }
+
+    /// Takes a packet that has come in on a port, from LRH to VCRC. The link has checked the VCRC.
+    pub fn packet_in(&mut self, port: usize, bytes: Vec<u8>, now: u64) {
+        if self.core.failed {
+            return;
+        }
+        match Packet::parse(&bytes) {
+            Err(_) => self.core.ports[port].counters.rcv_errors += 1,
+            Ok(packet) => self.deliver(port, &packet, now),
+        }
+        if self.core.spare.len() < SPARE_BUFFERS {
+            self.core.spare.push(bytes);
+        }
+    }
+
+    fn deliver(&mut self, port: usize, packet: &Packet<'_>, now: u64) {
+        let qpn = packet.bth.qpn();
+        let lid = self.core.ports[port].lid;
+        let found = self.qps.get_mut(&qpn).filter(|qp| {
+            let settings = qp.transport.settings();
+            // A connection takes packets of its transport from its peer on its port
+            // (IBTA 9.6.1.1 and 9.6.1.5).
+            packet.transport == Transport::Rc
+                && usize::from(settings.port) == port + 1
+                && packet.lrh.dlid.get() == lid
+                && u32::from(packet.lrh.slid.get()) == settings.path.dlid.get()
+                && packet.bth.pkey.get() & 0x7fff == port::DEFAULT_PKEY & 0x7fff
+        });
+        let Some(QueuePair { transport, side }) = found else {
+            self.core.oddities.stray_packets += 1;
+            return;
+        };
+        let mut view = qp::View { side, core: &mut self.core };
+        transport.packet_in(packet, now, &mut view);
+        self.touch(qpn, now);
+    }
+
+    /// Does what is due at `now`.
+    pub fn run_timers(&mut self, now: u64) {
+        while let Some(&Reverse((at, qpn))) = self.timers.peek() {
+            if at > now || self.core.failed {
+                break;
+            }
+            self.timers.pop();
+            let Some(QueuePair { transport, side }) = self.qps.get_mut(&qpn) else {
+                continue;
+            };
+            side.deadline = None;
+            if transport.deadline().is_some_and(|deadline| deadline <= now) {
+                let mut view = qp::View { side, core: &mut self.core };
+                transport.timer(now, &mut view);
+                self.touch(qpn, now);
+            } else {
+                self.note_deadline(qpn);
+            }
+        }
+    }
+
+    /// Returns the earliest deadline.
+    pub fn next_deadline(&self) -> Option<u64> {
+        let next = self.timers.peek().filter(|_| !self.core.failed);
+        next.map(|Reverse((at, _))| *at)
+    }
+
+    /// Lets the next queue pair send. Returns false if none has anything to send.
+    pub fn pump(&mut self, now: u64) -> bool {
+        if self.core.failed {
+            return false;
+        }
+        let Some(qpn) = self.ready.pop_front() else {
+            return false;
+        };
+        self.is_ready.remove(&qpn);
+        let Some(QueuePair { transport, side }) = self.qps.get_mut(&qpn) else {
+            return true;
+        };
+        let mut view = qp::View { side, core: &mut self.core };
+        let more = transport.pump(now, PUMP_BUDGET, &mut view);
+        if more && self.is_ready.insert(qpn) {
+            self.ready.push_back(qpn);
+        }
+        self.note_deadline(qpn);
+        self.spread_cq_errors(now);
+        true
+    }
+
+    /// Changes the link of a port, with an event if that changes its state.
+    pub fn set_link(&mut self, port: usize, up: bool) {
+        let state = &mut self.core.ports[port];
+        if state.link_up == up {
+            return;
+        }
+        state.link_up = up;
+        let event_type = if up { EventType::PortActive } else { EventType::PortError };
+        // CAST: A device has at most 255 ports.
+        let event = Event { event_type, port: port as u8 + 1, id: 0, data: 0 };
+        self.core.async_event(event);
+    }
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! A queue pair of the device: the transport's state machine, its rings, and what it uses.
+
+use super::core::Core;
+use super::mkey::Use;
+use super::queue::Event;
+use super::rings::Rings;
+use crate::transport::{self, Atomic, Completion, Counter, Fault, Host, PortInfo, RecvWqe, SendWqe, Sge};
+use qiao_hw::cqe::{cqe_flag, Cqe, OPCODE_RECV};
+use qiao_hw::event::EventType;
+use qiao_hw::qp::access;
+
+/// A queue pair.
+#[derive(Debug)]
+pub struct QueuePair {
+    /// The state machine.
+    pub transport: transport::Qp,
+    /// What it refers to.
+    pub side: Side,
+}
+
+/// What the transport sees of the device through [`Host`].
+#[derive(Debug)]
+pub struct Side {
+    /// QP number.
+    pub qpn: u32,
+    /// PD number.
+    pub pdn: u32,
+    /// CQ of send completions.
+    pub send_cqn: u32,
+    /// CQ of receive completions.
+    pub recv_cqn: u32,
+    /// Doorbell slots.
+    pub slots: [u32; 2],
+    /// Whether it belongs to the kernel.
+    pub kernel: bool,
+    /// Work queues.
+    pub rings: Rings,
+    /// Index of the port.
+    pub port: usize,
+    /// Deadline that the engine knows of.
+    pub deadline: Option<u64>,
+}
+
+/// The device as one queue pair sees it.
+#[derive(Debug)]
+pub struct View<'a> {
+    /// What belongs to the queue pair.
+    pub side: &'a mut Side,
+    /// What it shares.
+    pub core: &'a mut Core,
+}
+
+impl View<'_> {
+    fn by(&self, access: u32) -> Use {
+        Use { pdn: self.side.pdn, kernel: self.side.kernel, access }
+    }
+}
+
+/// Calls `each` with every piece of `len` bytes from byte `offset` of `sges` on: the segment, the
+/// offset in it and the range of the transfer.
+fn pieces(
+    sges: &[Sge],
+    offset: u32,
+    len: usize,
+    mut each: impl FnMut(&Sge, u64, std::ops::Range<usize>) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let (mut skip, mut done) = (u64::from(offset), 0);
+    for sge in sges {
+        let length = u64::from(sge.length);
+        if skip >= length {
+            skip -= length;
+            continue;
+        }
+        if done == len {
+            break;
+        }
+        // CAST: At most the rest of the transfer.
+        let n = (length - skip).min((len - done) as u64) as usize;
+        each(sge, skip, done..done + n)?;
+        done += n;
+        skip = 0;
+    }
+    if done < len {
+        return Err(Fault);
+    }
+    Ok(())
+}
+
+impl Host for View<'_> {
+    fn next_send(&mut self) -> Option<SendWqe> {
+        self.side.rings.next_send(&self.core.shared.dma)
+    }
+
+    fn next_recv(&mut self) -> Option<RecvWqe> {
+        self.side.rings.next_recv(&self.core.shared.dma)
+    }
+
+    fn gather(&mut self, sges: &[Sge], offset: u32, out: &mut [u8]) -> Result<(), Fault> {
+        let by = self.by(0);
+        let core = &*self.core;
+        pieces(sges, offset, out.len(), |sge, skip, range| {
+            let memory = core.mkeys.check(sge.lkey, by, sge.addr, sge.length.into())?;
+            Ok(memory.at(skip).read(&core.shared.dma, &mut out[range])?)
+        })
+    }
+
+    fn scatter(&mut self, sges: &[Sge], offset: u32, data: &[u8]) -> Result<(), Fault> {
+        let by = self.by(access::LOCAL_WRITE);
+        let core = &*self.core;
+        pieces(sges, offset, data.len(), |sge, skip, range| {
+            let memory = core.mkeys.check(sge.lkey, by, sge.addr, sge.length.into())?;
+            Ok(memory.at(skip).write(&core.shared.dma, &data[range])?)
+        })
+    }
+
+    fn check_remote(&mut self, rkey: u32, va: u64, length: u32, access: u32) -> Result<(), Fault> {
+        // An access to no byte is always allowed.
+        if length > 0 {
+            self.core.mkeys.check(rkey, self.by(access), va, length.into())?;
+        }
+        Ok(())
+    }
+
+    fn read_remote(&mut self, rkey: u32, va: u64, out: &mut [u8]) -> Result<(), Fault> {
+        if out.is_empty() {
+            return Ok(());
+        }
+        let by = self.by(access::REMOTE_READ);
+        let memory = self.core.mkeys.check(rkey, by, va, out.len() as u64)?;
+        Ok(memory.read(&self.core.shared.dma, out)?)
+    }
+
+    fn write_remote(&mut self, rkey: u32, va: u64, data: &[u8]) -> Result<(), Fault> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let by = self.by(access::REMOTE_WRITE);
+        let memory = self.core.mkeys.check(rkey, by, va, data.len() as u64)?;
+        Ok(memory.write(&self.core.shared.dma, data)?)
+    }
+
+    fn atomic_remote(&mut self, rkey: u32, va: u64, operation: Atomic) -> Result<u64, Fault> {
+        let by = self.by(access::REMOTE_ATOMIC);
+        let memory = self.core.mkeys.check(rkey, by, va, 8)?;
+        Ok(memory.update_u64(&self.core.shared.dma, |old| operation.apply(old))?)
+    }
+
+    fn complete(&mut self, completion: Completion) {
+        let opcode = completion.opcode.to_wire();
+        let mut cqe = Cqe::zeroed();
+        cqe.qpn.set(self.side.qpn);
+        cqe.wqe_index.set(completion.index);
+        cqe.byte_len.set(completion.byte_len);
+        cqe.opcode = opcode;
+        cqe.status = completion.status.to_wire();
+        if let Some(imm) = completion.imm {
+            cqe.imm_or_rkey = imm;
+            cqe.flags |= cqe_flag::IMM;
+        }
+        if let Some(rkey) = completion.invalidated {
+            cqe.imm_or_rkey = rkey.to_le_bytes();
+            cqe.flags |= cqe_flag::INVALIDATED;
+        }
+        if completion.solicited {
+            cqe.flags |= cqe_flag::SOLICITED;
+        }
+        let receive = opcode & OPCODE_RECV != 0;
+        let cqn = if receive { self.side.recv_cqn } else { self.side.send_cqn };
+        self.core.complete(cqn, &cqe, completion.solicited);
+    }
+
+    fn event(&mut self, event_type: EventType) {
+        let id = self.side.qpn;
+        self.core.async_event(Event { event_type, port: 0, id, data: 0 });
+    }
+
+    fn count(&mut self, counter: Counter) {
+        if let Some(port) = self.core.ports.get_mut(self.side.port) {
+            port.counters.count(counter);
+        }
+    }
+
+    fn port(&self) -> PortInfo {
+        self.core.ports.get(self.side.port).map(super::port::Port::info).unwrap_or_default()
+    }
+
+    fn buffer(&mut self) -> Vec<u8> {
+        self.core.spare.pop().unwrap_or_default()
+    }
+
+    fn transmit(&mut self, packet: Vec<u8>) {
+        self.core.outbox.push((self.side.port, packet));
+    }
+}

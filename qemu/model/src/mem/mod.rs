@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! DMA: the memory that the client has mapped for the device.
+//!
+//! The client hands out file descriptors with ranges of I/O virtual addresses. Each file is mapped
+//! into this process once, however many ranges refer to it: behind a virtual IOMMU there is a range
+//! per page. Every access is checked against the ranges, their rights and the bus-master bit, is
+//! split where ranges meet, and fails as a whole if any byte of it is not mapped. Removing a range
+//! waits for accesses that are under way, so that a later one is a fault and not corruption.
+
+mod file;
+
+use file::{FileMap, Files};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
+
+/// An access that the client has not allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("DMA fault at {addr:#x}")]
+pub struct DmaFault {
+    /// The first address that could not be accessed.
+    pub addr: u64,
+}
+
+/// Why a range could not be mapped or unmapped.
+#[derive(Debug, thiserror::Error)]
+pub enum MapError {
+    /// Empty, wraps, or reaches beyond the file.
+    #[error("range out of bounds")]
+    Range,
+    /// Overlaps a range that is mapped.
+    #[error("range overlaps another")]
+    Overlap,
+    /// No such range.
+    #[error("no such range")]
+    Missing,
+    /// The file could not be mapped.
+    #[error("cannot map the file")]
+    Io(#[from] std::io::Error),
+}
+
+/// What the device may do with a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rights {
+    /// It may read.
+    pub read: bool,
+    /// It may write.
+    pub write: bool,
+}
+
+/// Why DMA is off although ranges may be mapped.
+#[derive(Clone, Copy, Debug)]
+pub enum Gate {
+    /// The bus-master bit of the command register is clear.
+    BusMaster,
+    /// A reset has not reached the engine yet.
+    Reset,
+}
+
+#[derive(Debug)]
+struct Range {
+    size: u64,
+    rights: Rights,
+    /// The file and the offset in it; [`None`] for memory that only the client can reach.
+    memory: Option<(Arc<FileMap>, u64)>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    files: Files,
+    ranges: BTreeMap<u64, Range>,
+    bus_master: bool,
+    resetting: bool,
+}
+
+/// The DMA address space of a function.
+#[derive(Debug, Default)]
+pub struct Dma {
+    table: RwLock<Table>,
+    faults: AtomicU64,
+}
+
+impl Dma {
+    /// Maps `size` bytes at I/O virtual address `addr` to `file` from `offset` on. Without a file the
+    /// range is known and every access to it faults.
+    ///
+    /// # Errors
+    ///
+    /// If the range is not one, overlaps another, or the file cannot be mapped.
+    pub fn map(
+        &self,
+        addr: u64,
+        size: u64,
+        rights: Rights,
+        file: Option<(File, u64)>,
+    ) -> Result<(), MapError> {
+        let end = addr.checked_add(size).ok_or(MapError::Range)?;
+        if size == 0 {
+            return Err(MapError::Range);
+        }
+        let mut table = self.write();
+        let before = table.ranges.range(..end).next_back();
+        if before.is_some_and(|(start, range)| start + range.size > addr) {
+            return Err(MapError::Overlap);
+        }
+        let memory = match file {
+            None => None,
+            Some((file, offset)) => {
+                let end = offset.checked_add(size).ok_or(MapError::Range)?;
+                Some((table.files.map(file, end)?, offset))
+            }
+        };
+        table.ranges.insert(addr, Range { size, rights, memory });
+        Ok(())
+    }
+
+    /// Unmaps every range within `size` bytes at `addr` and waits until none of them is in use.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or a range lies only partly within.
+    pub fn unmap(&self, addr: u64, size: u64) -> Result<(), MapError> {
+        let end = addr.checked_add(size).ok_or(MapError::Range)?;
+        let mut table = self.write();
+        let before = table.ranges.range(..end).next_back();
+        if before.is_some_and(|(start, range)| start + range.size > end) {
+            return Err(MapError::Range);
+        }
+        let outside = table.ranges.range(..addr).next_back();
+        if outside.is_some_and(|(start, range)| start + range.size > addr) {
+            return Err(MapError::Range);
+        }
+        let inside: Vec<u64> = table.ranges.range(addr..end).map(|(start, _)| *start).collect();
+        if inside.is_empty() {
+            return Err(MapError::Missing);
+        }
+        for start in inside {
+            table.ranges.remove(&start);
+        }
+        table.files.forget_unused();
+        Ok(())
+    }
+
+    /// Unmaps everything.
+    pub fn unmap_all(&self) {
+        let mut table = self.write();
+        table.ranges.clear();
+        table.files.forget_unused();
+    }
+
+    /// Opens or closes a gate. When this returns after closing one, no access is under way.
+    pub fn set_gate(&self, gate: Gate, open: bool) {
+        let mut table = self.write();
+        match gate {
+            Gate::BusMaster => table.bus_master = open,
+            Gate::Reset => table.resetting = !open,
+        }
+    }
+
+    /// Returns how many accesses have faulted.
+    pub fn faults(&self) -> u64 {
+        self.faults.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of ranges and of files.
+    pub fn counts(&self) -> (usize, usize) {
+        let table = self.read_table();
+        (table.ranges.len(), table.files.len())
+    }
+
+    /// Copies memory at `addr` into `out`.
+    ///
+    /// # Errors
+    ///
+    /// If a byte cannot be read; `out` is then partly written.
+    pub fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), DmaFault> {
+        let table = self.read_table();
+        let mut done = 0;
+        self.pieces(&table, addr, out.len(), Need::Read, |map, offset, n| {
+            map.read(offset, &mut out[done..done + n]);
+            done += n;
+        })
+    }
+
+    /// Copies `data` to memory at `addr`.
+    ///
+    /// # Errors
+    ///
+    /// If a byte cannot be written; nothing is then written.
+    pub fn write_bytes(&self, addr: u64, data: &[u8]) -> Result<(), DmaFault> {
+        let table = self.read_table();
+        let mut done = 0;
+        self.pieces(&table, addr, data.len(), Need::Write, |map, offset, n| {
+            map.write(offset, &data[done..done + n]);
+            done += n;
+        })
+    }
+
+    /// Reads the little-endian word at `addr`, a multiple of 4, before everything that follows.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read or `addr` is not aligned.
+    pub fn load_u32(&self, addr: u64) -> Result<u32, DmaFault> {
+        let table = self.read_table();
+        let (map, offset) = self.cell(&table, addr, 4, Need::Read)?;
+        map.load_u32(offset).ok_or_else(|| self.fault(addr))
+    }
+
+    /// Writes the little-endian word at `addr`, a multiple of 4, after everything before.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written or `addr` is not aligned.
+    pub fn store_u32(&self, addr: u64, value: u32) -> Result<(), DmaFault> {
+        let table = self.read_table();
+        let (map, offset) = self.cell(&table, addr, 4, Need::Write)?;
+        map.store_u32(offset, value).ok_or_else(|| self.fault(addr))
+    }
+
+    /// Replaces the little-endian value at `addr`, a multiple of 8, by what `change` makes of it, and
+    /// returns what it was. Atomic for the CPUs of the host as well.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read and written or `addr` is not aligned.
+    pub fn update_u64(&self, addr: u64, change: impl Fn(u64) -> u64) -> Result<u64, DmaFault> {
+        let table = self.read_table();
+        let (map, offset) = self.cell(&table, addr, 8, Need::Update)?;
+        map.update_u64(offset, change).ok_or_else(|| self.fault(addr))
+    }
+
+    fn fault(&self, addr: u64) -> DmaFault {
+        self.faults.fetch_add(1, Ordering::Relaxed);
+        DmaFault { addr }
+    }
+
+    /// Finds the file and offset of `addr`, and how many bytes of the range follow.
+    fn find<'a>(
+        &self,
+        table: &'a Table,
+        addr: u64,
+        need: Need,
+    ) -> Result<(&'a FileMap, u64, u64), DmaFault> {
+        if !table.bus_master || table.resetting {
+            return Err(self.fault(addr));
+        }
+        let below = (Bound::Unbounded, Bound::Included(addr));
+        let hit = table.ranges.range::<u64, _>(below).next_back();
+        let (start, range) = hit.ok_or_else(|| self.fault(addr))?;
+        let into = addr - start;
+        if into >= range.size || !need.allowed(range.rights) {
+            return Err(self.fault(addr));
+        }
+        let (map, offset) = range.memory.as_ref().ok_or_else(|| self.fault(addr))?;
+        if need != Need::Read && !map.is_writable() {
+            return Err(self.fault(addr));
+        }
+        Ok((map, offset + into, range.size - into))
+    }
+
+    fn cell<'a>(
+        &self,
+        table: &'a Table,
+        addr: u64,
+        size: u64,
+        need: Need,
+    ) -> Result<(&'a FileMap, u64), DmaFault> {
+        let (map, offset, left) = self.find(table, addr, need)?;
+        if left < size {
+            return Err(self.fault(addr));
+        }
+        Ok((map, offset))
+    }
+
+    /// Calls `each` with the file, offset and size of every piece of an access, after all of them
+    /// have been checked.
+    fn pieces(
+        &self,
+        table: &Table,
+        addr: u64,
+        len: usize,
+        need: Need,
+        mut each: impl FnMut(&FileMap, u64, usize),
+    ) -> Result<(), DmaFault> {
+        let len = len as u64;
+        let end = addr.checked_add(len).ok_or_else(|| self.fault(addr))?;
+        let mut at = addr;
+        while at < end {
+            let (map, offset, left) = self.find(table, at, need)?;
+            // The usual transfer lies within one range.
+            if at == addr && left >= len {
+                each(map, offset, len as usize);
+                return Ok(());
+            }
+            at += left.min(end - at);
+        }
+        let mut at = addr;
+        while at < end {
+            let (map, offset, left) = self.find(table, at, need)?;
+            let n = left.min(end - at);
+            each(map, offset, n as usize);
+            at += n;
+        }
+        Ok(())
+    }
+
+    // A thread that panicked while it held the lock was inside this module, which leaves the table
+    // whole between statements: go on.
+    fn read_table(&self) -> RwLockReadGuard<'_, Table> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Table> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Need {
+    Read,
+    Write,
+    Update,
+}
+
+impl Need {
+    fn allowed(self, rights: Rights) -> bool {
+        match self {
+            Self::Read => rights.read,
+            Self::Write => rights.write,
+            Self::Update => rights.read && rights.write,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
