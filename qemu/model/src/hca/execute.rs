@@ -389,14 +389,15 @@ impl Hca {
 
     fn query_port_counters(&mut self, cmd: QueryPortCounters) -> Result<PortCounters, Refused> {
         let port = self.port_index(cmd.port)?;
-        let (link, own) = (self.link_counters[port], self.core.ports[port].counters);
+        let (link, base) = (self.link_counters[port], self.link_base[port]);
+        let own = self.core.ports[port].counters;
         let mut reply = PortCounters::zeroed();
-        reply.xmit_data.set(link.xmit_data);
-        reply.rcv_data.set(link.rcv_data);
-        reply.xmit_pkts.set(link.xmit_pkts);
-        reply.rcv_pkts.set(link.rcv_pkts);
-        reply.rcv_errors.set(link.rcv_errors + own.rcv_errors);
-        reply.xmit_discards.set(link.xmit_discards);
+        reply.xmit_data.set(link.xmit_data - base.xmit_data);
+        reply.rcv_data.set(link.rcv_data - base.rcv_data);
+        reply.xmit_pkts.set(link.xmit_pkts - base.xmit_pkts);
+        reply.rcv_pkts.set(link.rcv_pkts - base.rcv_pkts);
+        reply.rcv_errors.set(link.rcv_errors - base.rcv_errors + own.rcv_errors);
+        reply.xmit_discards.set(link.xmit_discards - base.xmit_discards);
         reply.retransmits.set(own.retransmits);
         reply.local_ack_timeouts.set(own.local_ack_timeouts);
         reply.out_of_sequence.set(own.out_of_sequence);

@@ -167,9 +167,9 @@ impl Mkeys {
         }
     }
 
-    /// Returns the entries with their indices.
-    pub fn iter(&self) -> impl Iterator<Item = (&u32, &Mkey)> {
-        self.entries.iter()
+    /// Returns the number of entries.
+    pub fn len(&self) -> usize {
+        self.entries.len()
     }
 
     /// Checks a use of `length` bytes at `va`.

@@ -5,6 +5,7 @@
 pub mod buffer;
 mod cmdq;
 pub mod core;
+pub mod dump;
 mod execute;
 pub mod mkey;
 pub mod port;
@@ -14,9 +15,9 @@ mod rings;
 
 pub use qp::QueuePair;
 
-use crate::shared::{Bell, CommandQueueSetup, Generation, Mail};
-use cmdq::CommandQueue;
 use self::core::Core;
+use crate::shared::{Bell, CommandQueueSetup, FatalCause, Generation, Mail};
+use cmdq::CommandQueue;
 use qiao_fabric::link::Counters;
 use qiao_fabric::wire::{Packet, Transport};
 use qiao_hw::bar::status;
@@ -96,6 +97,8 @@ pub struct Hca {
     pub qps: HashMap<u32, QueuePair>,
     /// Counters of the links of the ports, which the engine keeps up to date.
     pub link_counters: Vec<Counters>,
+    /// What they were at the last reset.
+    link_base: Vec<Counters>,
     /// Wrong answers to come.
     pub command_faults: Vec<CommandFault>,
     cmdq: Option<CommandQueue>,
@@ -115,6 +118,7 @@ impl Hca {
         Self {
             name,
             link_counters: vec![Counters::default(); core.ports.len()],
+            link_base: vec![Counters::default(); core.ports.len()],
             core,
             qps: HashMap::new(),
             command_faults: Vec::new(),
@@ -143,6 +147,7 @@ impl Hca {
 
     fn reset(&mut self, generation: Generation) {
         self.core.reset(generation);
+        self.link_base.clone_from(&self.link_counters);
         self.qps.clear();
         self.cmdq = None;
         self.slots.clear();
@@ -178,7 +183,7 @@ impl Hca {
 
     fn commands(
         &mut self,
-        change: impl FnOnce(&mut CommandQueue) -> Result<(), crate::shared::FatalCause>,
+        change: impl FnOnce(&mut CommandQueue) -> Result<(), FatalCause>,
         now: u64,
     ) {
         // Without a queue, or after a failure, the registers have no effect.
@@ -202,7 +207,7 @@ impl Hca {
         &mut self,
         queue: &mut CommandQueue,
         now: u64,
-    ) -> Result<bool, crate::shared::FatalCause> {
+    ) -> Result<bool, FatalCause> {
         let mut completed = false;
         while !self.hung {
             let Some(entry) = queue.next(&self.core.shared.dma)? else {
@@ -221,7 +226,7 @@ impl Hca {
                     self.hung = true;
                     break;
                 }
-                Some(CommandFaultKind::Fatal) => return Err(crate::shared::FatalCause::Injected),
+                Some(CommandFaultKind::Fatal) => return Err(FatalCause::Injected),
             }
             let mut completion: Completion = self.execute(&entry, now);
             completion.id.set(id);

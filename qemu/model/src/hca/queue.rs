@@ -101,6 +101,11 @@ impl Eq {
         }
     }
 
+    /// Returns producer and consumer index, the number of events that wait, and whether it is armed.
+    pub fn state(&self) -> (u32, u32, usize, bool) {
+        (self.producer, self.consumer, self.pending.len(), self.notify.armed.is_some())
+    }
+
     /// Returns the pages that the ring keeps.
     pub fn pages(&self) -> usize {
         self.ring.pages()
@@ -226,6 +231,11 @@ impl Cq {
             solicited: None,
             from: 0,
         }
+    }
+
+    /// Returns producer and consumer index and whether it is armed.
+    pub fn state(&self) -> (u32, u32, bool) {
+        (self.producer, self.consumer, self.notify.armed.is_some())
     }
 
     /// Returns the pages that the buffer keeps.

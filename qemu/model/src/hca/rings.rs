@@ -126,6 +126,11 @@ impl Rings {
         }
     }
 
+    /// Returns producer and next index of the send ring and of the receive ring.
+    pub fn indices(&self) -> ((u32, u32), (u32, u32)) {
+        ((self.sq.producer, self.sq.next), (self.rq.producer, self.rq.next))
+    }
+
     /// Returns the pages that the buffer keeps.
     pub fn pages(&self) -> usize {
         self.buffer.pages()

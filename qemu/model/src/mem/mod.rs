@@ -15,8 +15,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// An access that the client has not allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -57,8 +56,10 @@ pub struct Rights {
 pub enum Gate {
     /// The bus-master bit of the command register is clear.
     BusMaster,
-    /// A reset has not reached the engine yet.
+    /// A reset has not reached the engine yet, or the device has failed.
     Reset,
+    /// A test has pulled the function.
+    Present,
 }
 
 #[derive(Debug)]
@@ -75,6 +76,7 @@ struct Table {
     ranges: BTreeMap<u64, Range>,
     bus_master: bool,
     resetting: bool,
+    gone: bool,
 }
 
 /// The DMA address space of a function.
@@ -158,6 +160,7 @@ impl Dma {
         match gate {
             Gate::BusMaster => table.bus_master = open,
             Gate::Reset => table.resetting = !open,
+            Gate::Present => table.gone = !open,
         }
     }
 
@@ -246,7 +249,7 @@ impl Dma {
         addr: u64,
         need: Need,
     ) -> Result<(&'a FileMap, u64, u64), DmaFault> {
-        if !table.bus_master || table.resetting {
+        if !table.bus_master || table.resetting || table.gone {
             return Err(self.fault(addr));
         }
         let below = (Bound::Unbounded, Bound::Included(addr));

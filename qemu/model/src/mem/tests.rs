@@ -58,7 +58,7 @@ fn use_after_unmap_and_closed_gates_fault() {
     let dma = open();
     dma.map(0, 0x1000, RW, Some((memory(0x1000), 0))).unwrap();
     dma.store_u32(0x10, 7).unwrap();
-    for gate in [Gate::BusMaster, Gate::Reset] {
+    for gate in [Gate::BusMaster, Gate::Reset, Gate::Present] {
         dma.set_gate(gate, false);
         assert!(dma.load_u32(0x10).is_err());
         dma.set_gate(gate, true);

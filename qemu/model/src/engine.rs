@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The engine: one thread that runs all HCAs and the links between them.
+
+use crate::config::PortId;
+use crate::control::{Answer, Command, Order};
+use crate::function::Gone;
+use crate::hca::Hca;
+use crate::mem::Gate;
+use crate::shared::{FatalCause, Mailbox};
+use qiao_fabric::capture::Capture;
+use qiao_fabric::link::{End, Link};
+use qiao_fabric::wire::Lrh;
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::mpsc::Receiver;
+use std::sync::Arc;
+use std::time::Instant;
+use zerocopy::FromBytes;
+
+/// Packets that one turn delivers at most, so that doorbells are seen in time.
+const DELIVER_BUDGET: usize = 64;
+
+/// A link and what it joins.
+#[derive(Debug)]
+pub struct Wire {
+    /// The link.
+    pub link: Link,
+    /// The port at each end.
+    pub ends: [PortId; 2],
+}
+
+/// A port's way out and its capture.
+#[derive(Debug, Default)]
+pub struct Socket {
+    /// Wire and end.
+    wire: Option<(usize, End)>,
+    capture: Option<Capture>,
+}
+
+/// All HCAs and links.
+#[derive(Debug)]
+pub struct Engine {
+    hcas: Vec<Hca>,
+    wires: Vec<Wire>,
+    /// By HCA and port.
+    sockets: Vec<Vec<Socket>>,
+    /// Packets that ports send to themselves.
+    loopback: VecDeque<(PortId, Vec<u8>)>,
+    gone: Vec<Gone>,
+    mailbox: Arc<Mailbox>,
+    orders: Receiver<Order>,
+    start: Instant,
+}
+
+impl Engine {
+    /// Makes the engine and brings the links up. `gone` has one switch per HCA.
+    pub fn new(
+        hcas: Vec<Hca>,
+        wires: Vec<Wire>,
+        gone: Vec<Gone>,
+        mailbox: Arc<Mailbox>,
+        orders: Receiver<Order>,
+    ) -> Self {
+        let ports = |hca: &Hca| hca.core.ports.iter().map(|_| Socket::default()).collect();
+        let mut sockets: Vec<Vec<Socket>> = hcas.iter().map(ports).collect();
+        for (n, wire) in wires.iter().enumerate() {
+            for (id, end) in wire.ends.into_iter().zip([End::A, End::B]) {
+                sockets[id.hca][id.port].wire = Some((n, end));
+            }
+        }
+        let loopback = VecDeque::new();
+        let start = Instant::now();
+        let mut engine =
+            Self { hcas, wires, sockets, loopback, gone, mailbox, orders, start };
+        for wire in 0..engine.wires.len() {
+            engine.set_link(wire, true);
+        }
+        engine
+    }
+
+    /// Captures what passes a port.
+    pub fn capture(&mut self, id: PortId, capture: Capture) {
+        self.sockets[id.hca][id.port].capture = Some(capture);
+    }
+
+    /// Runs until `stop` is readable.
+    ///
+    /// # Errors
+    ///
+    /// If waiting fails.
+    pub fn run(&mut self, stop: BorrowedFd<'_>) -> io::Result<()> {
+        loop {
+            let busy = self.turn();
+            let timeout = if busy { Some(0) } else { self.timeout() };
+            let timeout = timeout.map(|ns| Timespec {
+                tv_sec: (ns / 1_000_000_000) as i64,
+                tv_nsec: (ns % 1_000_000_000) as i64,
+            });
+            let mailbox = Arc::clone(&self.mailbox);
+            let mut fds =
+                [PollFd::from_borrowed_fd(stop, PollFlags::IN), PollFd::from_borrowed_fd(mailbox.wake_fd(), PollFlags::IN)];
+            match poll(&mut fds, timeout.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let [stopped, woken] = fds.map(|fd| !fd.revents().is_empty());
+            if stopped {
+                return Ok(());
+            }
+            if woken {
+                self.mailbox.clear_wake();
+            }
+        }
+    }
+
+    fn now(&self) -> u64 {
+        // CAST: Enough for five hundred years.
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    /// Returns how long to wait, in nanoseconds; [`None`] if nothing is due.
+    fn timeout(&self) -> Option<u64> {
+        let timers = self.hcas.iter().filter_map(Hca::next_deadline);
+        let links = self.wires.iter().filter_map(|wire| wire.link.next_due());
+        let due = timers.chain(links).min()?;
+        Some(due.saturating_sub(self.now()))
+    }
+
+    /// Does a bounded part of what there is to do; returns whether there may be more.
+    fn turn(&mut self) -> bool {
+        let now = self.now();
+        while let Ok(order) = self.orders.try_recv() {
+            let answer = self.obey(order.command);
+            // The client may have gone.
+            let _ = order.answer.send(answer);
+        }
+        for n in 0..self.hcas.len() {
+            self.refresh_counters(n);
+            let mail = self.mailbox.take(n);
+            self.hcas[n].mail(mail, now);
+            self.hcas[n].run_timers(now);
+        }
+        let mut busy = self.deliver(now);
+        for n in 0..self.hcas.len() {
+            busy |= self.hcas[n].pump(now);
+            self.send(n, now);
+        }
+        busy
+    }
+
+    fn refresh_counters(&mut self, n: usize) {
+        for (socket, counters) in self.sockets[n].iter().zip(&mut self.hcas[n].link_counters) {
+            if let Some((wire, end)) = socket.wire {
+                *counters = self.wires[wire].link.counters(end);
+            }
+        }
+    }
+
+    /// Sends what an HCA has put into its outbox.
+    fn send(&mut self, n: usize, now: u64) {
+        let mut outbox = std::mem::take(&mut self.hcas[n].core.outbox);
+        for (port, packet) in outbox.drain(..) {
+            let Some(socket) = self.sockets[n].get_mut(port) else {
+                continue;
+            };
+            record(&mut socket.capture, now, &packet);
+            let own = self.hcas[n].core.ports[port].lid;
+            let to_itself = Lrh::read_from_prefix(&packet).is_ok_and(|(lrh, _)| lrh.dlid.get() == own);
+            match socket.wire {
+                _ if to_itself => self.loopback.push_back((PortId { hca: n, port }, packet)),
+                Some((wire, end)) => self.wires[wire].link.send(end, now, packet),
+                None => self.hcas[n].link_counters[port].xmit_discards += 1,
+            }
+        }
+        // The allocation is used again.
+        self.hcas[n].core.outbox = outbox;
+    }
+
+    fn deliver(&mut self, now: u64) -> bool {
+        let mut left = DELIVER_BUDGET;
+        while left > 0 {
+            let Some((id, packet)) = self.loopback.pop_front() else {
+                break;
+            };
+            self.receive(id, packet, now);
+            left -= 1;
+        }
+        for n in 0..self.wires.len() {
+            while left > 0 {
+                let Some((end, packet)) = self.wires[n].link.receive(now) else {
+                    break;
+                };
+                let [a, b] = self.wires[n].ends;
+                self.receive(if end == End::A { a } else { b }, packet, now);
+                left -= 1;
+            }
+        }
+        left < DELIVER_BUDGET
+    }
+
+    fn receive(&mut self, id: PortId, packet: Vec<u8>, now: u64) {
+        record(&mut self.sockets[id.hca][id.port].capture, now, &packet);
+        self.hcas[id.hca].packet_in(id.port, packet, now);
+    }
+
+    fn set_link(&mut self, wire: usize, up: bool) {
+        self.wires[wire].link.set_up(up);
+        for id in self.wires[wire].ends {
+            self.hcas[id.hca].set_link(id.port, up);
+        }
+    }
+
+    fn obey(&mut self, command: Command) -> Answer {
+        match command {
+            Command::Dump => Answer::Dump(self.hcas.iter().map(Hca::dump).collect()),
+            Command::Link { link, up } => self.with_wire(link, |engine| engine.set_link(link, up)),
+            Command::Faults { link, faults } => {
+                self.with_wire(link, |engine| engine.wires[link].link.set_faults(faults))
+            }
+            Command::Gone { hca, gone } => self.with_hca(&hca, |engine, n| {
+                engine.gone[n].set(gone);
+                engine.hcas[n].core.shared.dma.set_gate(Gate::Present, !gone);
+            }),
+            Command::CommandFault { hca, fault } => {
+                self.with_hca(&hca, |engine, n| engine.hcas[n].command_faults.push(fault))
+            }
+            Command::Fatal { hca } => {
+                self.with_hca(&hca, |engine, n| engine.hcas[n].core.fatal(FatalCause::Injected))
+            }
+        }
+    }
+
+    fn with_wire(&mut self, wire: usize, act: impl FnOnce(&mut Self)) -> Answer {
+        if wire >= self.wires.len() {
+            return Answer::Error(format!("there is no link {wire}"));
+        }
+        act(self);
+        Answer::Done
+    }
+
+    fn with_hca(&mut self, name: &str, act: impl FnOnce(&mut Self, usize)) -> Answer {
+        let Some(n) = self.hcas.iter().position(|hca| hca.name == name) else {
+            return Answer::Error(format!("there is no HCA `{name}`"));
+        };
+        act(self, n);
+        Answer::Done
+    }
+}
+
+/// Records a packet; a capture that cannot be written ends.
+fn record(capture: &mut Option<Capture>, now: u64, packet: &[u8]) {
+    let Some(open) = capture else {
+        return;
+    };
+    if let Err(error) = open.write(now, packet) {
+        log::error!("a capture ends: {error}");
+        *capture = None;
+    }
+}
