@@ -23,7 +23,7 @@ const KERNEL_RUST_DIRS: [&str; 4] = ["rust-ext", DRIVER_DIR, "kunit", "qemu/lab/
 
 /// Licence expressions by folder; the first prefix that fits decides. The empty one is the default.
 const LICENCES: [(&str, &str); 11] = [
-    ("uapi/", "(GPL-2.0 WITH Linux-syscall-note) OR MIT"),
+    ("uapi/", "((GPL-2.0 WITH Linux-syscall-note) OR MIT)"),
     ("drivers/infiniband/hw/qiao/hw/", "GPL-2.0 OR MIT"),
     ("drivers/infiniband/hw/qiao/cc/", "GPL-2.0 OR MIT"),
     ("drivers/", "GPL-2.0"),
@@ -56,7 +56,14 @@ pub(super) fn check(artefacts: &Artefacts, report: &mut Report) {
         kernel_rustfmt(artefacts, &files)
     });
     report.test("codespell", || {
-        run_tool(Command::new("codespell").args(&files).current_dir(top))
+        // Static variables of Rust are called statics.
+        let options = ["--ignore-words-list", "statics"];
+        run_tool(
+            Command::new("codespell")
+                .args(options)
+                .args(&files)
+                .current_dir(top),
+        )
     });
     kernel::check(artefacts, &files, report);
     for dir in workspaces(top) {
