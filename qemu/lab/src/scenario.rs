@@ -6,6 +6,7 @@ mod clients;
 mod demo;
 mod driver;
 mod hello;
+mod lifecycle;
 mod softroce;
 
 use std::{
@@ -101,6 +102,8 @@ pub struct Scenario {
     pub name: &'static str,
     /// What it shows, in one line.
     pub about: &'static str,
+    /// Text that must be in the kernel log of each guest, of a scenario that provokes an alarm. Without it any alarm is a failure.
+    pub alarm: Option<&'static str>,
     /// What its guests need.
     pub parts: &'static [Part],
     topology: fn() -> Topology,
@@ -110,9 +113,12 @@ pub struct Scenario {
 /// Every scenario, in the order in which `make check` runs them.
 pub const ALL: &[Scenario] = &[
     hello::SCENARIO,
+    hello::ALARM,
     softroce::SCENARIO,
     driver::SCENARIO,
+    demo::TWINS,
     demo::SCENARIO,
+    lifecycle::SCENARIO,
 ];
 
 impl Scenario {
@@ -147,7 +153,7 @@ impl Scenario {
         if let Err(error) = (self.run)(&session, report) {
             report.add("set-up", false, format!("{error:#}"));
         }
-        session.finish(report);
+        session.finish(self.alarm, report);
         report.say(&format!("consoles and logs: {}", dir.display()));
     }
 }

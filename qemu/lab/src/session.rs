@@ -243,18 +243,24 @@ impl Session {
         Ok(())
     }
 
-    /// Powers everything off and reads the logs: a row for each guest's kernel and one for the model.
-    pub fn finish(mut self, report: &mut Report) {
+    /// Powers everything off and reads the logs: a row for each guest's kernel and one for the model. If `alarm` is given, each
+    /// guest must have raised that one.
+    pub fn finish(mut self, alarm: Option<&str>, report: &mut Report) {
         let alive = self.model.as_mut().map(Model::ensure_alive);
         for guest in &mut self.guests {
             report.doing(&format!("powering guest {} off", guest.name));
             let powered_off = guest.power_off();
             report.test(format!("kernel log of guest {}", guest.name), || {
                 let log = read_lossy(&guest.console);
-                if let Some(alarm) = kernlog::first_alarm(&log) {
-                    bail!("{alarm}");
-                }
-                powered_off.map(|()| "no warning")
+                let verdict = match (kernlog::first_alarm(&log), alarm) {
+                    (None, None) => "no warning",
+                    (Some(found), Some(wanted)) if found.contains(wanted) => {
+                        "the warning that was wanted"
+                    }
+                    (Some(found), _) => bail!("{found}"),
+                    (None, Some(wanted)) => bail!("this was not found: {wanted}"),
+                };
+                powered_off.map(|()| verdict)
             });
         }
         if let (Some(model), Some(alive)) = (&mut self.model, alive) {

@@ -49,7 +49,7 @@ pub fn run(artefacts: &Artefacts, scenario: Option<&str>) -> Result<()> {
     println!("consoles and logs: {}", session.dir.display());
     let result = attach(&session);
     println!("\r");
-    session.finish(&mut report);
+    session.finish(None, &mut report);
     report.finish();
     result?;
     ensure!(report.failed() == 0, "{}", report.failures());

@@ -56,7 +56,14 @@ pub(super) fn check(artefacts: &Artefacts, report: &mut Report) {
         kernel_rustfmt(artefacts, &files)
     });
     report.test("codespell", || {
-        run_tool(Command::new("codespell").args(&files).current_dir(top))
+        // Static variables of Rust are called statics.
+        let options = ["--ignore-words-list", "statics"];
+        run_tool(
+            Command::new("codespell")
+                .args(options)
+                .args(&files)
+                .current_dir(top),
+        )
     });
     kernel::check(artefacts, &files, report);
     for dir in workspaces(top) {

@@ -15,14 +15,51 @@ use crate::{
 const PINGPONG_PORT: u16 = 18515;
 const PERFTEST_PORT: u16 = 18515;
 
-/// An RDMA device in each of two guests.
+/// An RDMA device in a guest.
+#[derive(Clone, Copy)]
+pub(super) struct End<'a> {
+    /// Where programs run.
+    pub guest: &'a Guest,
+    /// The device's name there.
+    pub device: &'a str,
+}
+
+impl End<'_> {
+    fn name(&self) -> String {
+        format!("{} in {}", self.device, self.guest.name)
+    }
+
+    fn devices(&self) -> Result<String> {
+        let output = self.guest.run("ibv_devices", SHORT)?.stdout;
+        let names = figures::device_names(&output);
+        ensure!(
+            names.contains(&self.device),
+            "{} is not listed:\n{output}",
+            self.device
+        );
+        Ok(names.join(" "))
+    }
+
+    fn devinfo(&self) -> Result<String> {
+        let output = self
+            .guest
+            .run(&format!("ibv_devinfo -v -d {}", self.device), SHORT)?
+            .stdout;
+        let state = figures::devinfo_value(&output, "state")?;
+        ensure!(state.starts_with("PORT_ACTIVE"), "the port is {state}");
+        let link = figures::devinfo_value(&output, "link_layer")?;
+        let mtu = figures::devinfo_value(&output, "active_mtu")?;
+        Ok(format!("{link}, active, MTU {mtu}"))
+    }
+}
+
+/// Two RDMA devices whose ports reach each other, in two guests or in one.
+#[derive(Clone, Copy)]
 pub(super) struct Pair<'a> {
     /// Where servers run.
-    pub server: &'a Guest,
+    pub server: End<'a>,
     /// Where clients run.
-    pub client: &'a Guest,
-    /// The device's name in both guests.
-    pub device: &'a str,
+    pub client: End<'a>,
     /// GID index for devices that address by GID (Ethernet); without it the LID is used (InfiniBand).
     pub gid_index: Option<u8>,
 }
@@ -30,13 +67,9 @@ pub(super) struct Pair<'a> {
 impl Pair<'_> {
     /// Runs every client program, a row each.
     pub fn run_all(&self, report: &mut Report) {
-        for guest in [self.server, self.client] {
-            report.test(format!("ibv_devices ({})", guest.name), || {
-                self.devices(guest)
-            });
-            report.test(format!("ibv_devinfo -v ({})", guest.name), || {
-                self.devinfo(guest)
-            });
+        for end in [self.server, self.client] {
+            report.test(format!("ibv_devices, {}", end.name()), || end.devices());
+            report.test(format!("ibv_devinfo -v, {}", end.name()), || end.devinfo());
         }
         report.test("ibv_rc_pingpong", || self.pingpong("-n 200 -c"));
         report.test("ibv_rc_pingpong -e", || self.pingpong("-n 200 -c -e"));
@@ -49,35 +82,14 @@ impl Pair<'_> {
         report.test("ib_send_lat", || self.latency("ib_send_lat -n 200 -s 8"));
     }
 
-    fn devices(&self, guest: &Guest) -> Result<String> {
-        let output = guest.run("ibv_devices", SHORT)?.stdout;
-        let names = figures::device_names(&output);
-        ensure!(
-            names.contains(&self.device),
-            "{} is not listed:\n{output}",
-            self.device
-        );
-        Ok(names.join(" "))
-    }
-
-    fn devinfo(&self, guest: &Guest) -> Result<String> {
-        let output = guest
-            .run(&format!("ibv_devinfo -v -d {}", self.device), SHORT)?
-            .stdout;
-        let state = figures::devinfo_value(&output, "state")?;
-        ensure!(state.starts_with("PORT_ACTIVE"), "the port is {state}");
-        let link = figures::devinfo_value(&output, "link_layer")?;
-        let mtu = figures::devinfo_value(&output, "active_mtu")?;
-        Ok(format!("{link}, active, MTU {mtu}"))
-    }
-
-    fn pingpong(&self, options: &str) -> Result<String> {
+    /// `ibv_rc_pingpong` with checked data.
+    pub fn pingpong(&self, options: &str) -> Result<String> {
         let gid = self
             .gid_index
-            .map(|index| format!(" -g {index}"))
+            .map(|index| format!("-g {index}"))
             .unwrap_or_default();
-        let command = format!("ibv_rc_pingpong -d {}{gid} {options}", self.device);
-        let (server, client) = self.serve(&command, PINGPONG_PORT)?;
+        let command = |device: &str| format!("ibv_rc_pingpong -d {device} {gid} {options}");
+        let (server, client) = self.serve(command, PINGPONG_PORT)?;
         // Both sides check the data they received, and both print the figures.
         figures::pingpong(&server).context("server")?;
         let (time, rate) = figures::pingpong(&client).context("client")?;
@@ -85,42 +97,45 @@ impl Pair<'_> {
     }
 
     fn bandwidth(&self, program: &str) -> Result<String> {
-        let (_, client) = self.serve(&self.perftest(program), PERFTEST_PORT)?;
-        Ok(format!("{:.2} MiB/s", figures::bandwidth(&client)?))
+        Ok(format!(
+            "{:.2} MiB/s",
+            figures::bandwidth(&self.perftest(program)?)?
+        ))
     }
 
     fn latency(&self, program: &str) -> Result<String> {
-        let (_, client) = self.serve(&self.perftest(program), PERFTEST_PORT)?;
-        Ok(format!("{:.0} us", figures::latency(&client)?))
+        Ok(format!(
+            "{:.0} us",
+            figures::latency(&self.perftest(program)?)?
+        ))
     }
 
     /// `-F`: the processor's clock is emulated. `-u 18`: about a second until a packet counts as lost, since a vCPU may wait its
-    /// turn for longer than the 67 ms of the default.
-    fn perftest(&self, program: &str) -> String {
+    /// turn for longer than the 67 ms of the default. What the client printed.
+    fn perftest(&self, program: &str) -> Result<String> {
         let gid = self
             .gid_index
-            .map(|index| format!(" -x {index}"))
+            .map(|index| format!("-x {index}"))
             .unwrap_or_default();
-        format!("{program} -d {}{gid} -F -u 18", self.device)
+        let command = |device: &str| format!("{program} -d {device} {gid} -F -u 18");
+        Ok(self.serve(command, PERFTEST_PORT)?.1)
     }
 
-    /// Runs a command in the server's guest and, as soon as it listens, the same with the server's address in the client's.
-    /// What both printed on standard output.
-    fn serve(&self, command: &str, port: u16) -> Result<(String, String)> {
-        let server = self.server.start(command, LONG)?;
-        let client = self.server.wait_listen(port).and_then(|()| {
-            self.client
-                .run(&format!("{command} {}", self.server.address), LONG)
-        });
-        let client = match client {
-            Ok(output) => output.stdout,
+    /// Runs a command, given a device, in the server's guest and, as soon as it listens, the same with the server's address in the
+    /// client's. What both printed on standard output.
+    fn serve(&self, command: impl Fn(&str) -> String, port: u16) -> Result<(String, String)> {
+        let (server, client) = (self.server.guest, self.client.guest);
+        let serving = server.start(&command(self.server.device), LONG)?;
+        let client_command = format!("{} {}", command(self.client.device), server.address);
+        let output = server
+            .wait_listen(port)
+            .and_then(|()| client.run(&client_command, LONG));
+        match output {
+            Ok(output) => Ok((serving.wait()?.stdout, output.stdout)),
             Err(error) => {
-                let said = server.kill()?;
-                return Err(
-                    error.context(format!("the server said: {}{}", said.stdout, said.stderr))
-                );
+                let said = serving.kill()?;
+                Err(error.context(format!("the server said: {}{}", said.stdout, said.stderr)))
             }
-        };
-        Ok((server.wait()?.stdout, client))
+        }
     }
 }

@@ -1,46 +1,80 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! The demo: two guests with a Qiao HCA each, joined by an InfiniBand link.
+//! The demo: two guests with a Qiao HCA each, joined by an InfiniBand link. And the same with both HCAs in one guest.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use super::{clients::Pair, driver, Part, Scenario};
+use super::{
+    clients::{End, Pair},
+    driver, Part, Scenario,
+};
 use crate::{
-    figures,
     report::Report,
-    session::{Session, SHORT},
+    session::{Guest, Session, SHORT},
     topology::Topology,
 };
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "demo",
     about: "two guests with a Qiao HCA each on a direct InfiniBand link run the distribution's client programs",
+    alarm: None,
     parts: &[Part::Driver, Part::Provider, Part::Model],
     topology: || Topology::default().guest("a", &["a0"]).guest("b", &["b0"]).link("a0", "b0"),
     run,
 };
 
+pub(super) const TWINS: Scenario = Scenario {
+    name: "twins",
+    about: "one guest with two Qiao HCAs on a direct InfiniBand link: the demo's programs from one to the other",
+    alarm: None,
+    parts: SCENARIO.parts,
+    topology: || Topology::default().guest("a", &["a0", "a1"]).link("a0", "a1"),
+    run: run_twins,
+};
+
 fn run(session: &Session, report: &mut Report) -> Result<()> {
-    let (server, client) = (&session.guests[0], &session.guests[1]);
-    for guest in [server, client] {
+    let guests = [&session.guests[0], &session.guests[1]];
+    let mut devices = Vec::new();
+    for guest in guests {
         driver::load(guest)?;
+        devices.push(driver::devices(guest, 1)?.remove(0));
     }
-    let listed = client.run("ibv_devices", SHORT)?.stdout;
-    let device = *figures::device_names(&listed)
-        .first()
-        .with_context(|| format!("no device appeared after the driver was loaded:\n{listed}"))?;
-    Pair {
+    let end = |index: usize| End {
+        guest: guests[index],
+        device: &devices[index],
+    };
+    run_programs(end(0), end(1), report);
+    unload(&guests, report);
+    Ok(())
+}
+
+fn run_twins(session: &Session, report: &mut Report) -> Result<()> {
+    let guest = &session.guests[0];
+    driver::load(guest)?;
+    let devices = driver::devices(guest, 2)?;
+    let end = |index: usize| End {
+        guest,
+        device: &devices[index],
+    };
+    run_programs(end(0), end(1), report);
+    unload(&[guest], report);
+    Ok(())
+}
+
+fn run_programs(server: End, client: End, report: &mut Report) {
+    let pair = Pair {
         server,
         client,
-        device,
         gid_index: None,
-    }
-    .run_all(report);
+    };
+    pair.run_all(report);
+}
+
+fn unload(guests: &[&Guest], report: &mut Report) {
     report.test("rmmod", || {
-        for guest in [server, client] {
+        for guest in guests {
             guest.run("rmmod qiao", SHORT)?;
         }
         Ok("")
     });
-    Ok(())
 }

@@ -2,11 +2,12 @@
 
 //! The driver in the stock kernel of a guest that has no HCA.
 
-use anyhow::Result;
+use anyhow::{ensure, Result};
 
 use super::{Part, Scenario};
 use crate::{
     artefacts::guest_module_dir,
+    figures,
     report::Report,
     session::{Guest, Session, SHORT},
     topology::Topology,
@@ -15,6 +16,7 @@ use crate::{
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "driver",
     about: "the driver loads into the stock kernel and unloads, again and again, with no HCA there",
+    alarm: None,
     parts: &[Part::Driver],
     topology: || Topology::default().guest("a", &[]),
     run,
@@ -41,4 +43,15 @@ pub(super) fn load(guest: &Guest) -> Result<()> {
     let module = guest_module_dir(release.trim()).join("qiao.ko");
     let command = format!("modprobe ib_uverbs && insmod /{}", module.display());
     guest.run(&command, SHORT).map(drop)
+}
+
+/// The names of the RDMA devices of a guest; an error unless there are as many as wanted.
+pub(super) fn devices(guest: &Guest, count: usize) -> Result<Vec<String>> {
+    let listed = guest.run("ibv_devices", SHORT)?.stdout;
+    let names = figures::device_names(&listed);
+    ensure!(
+        names.len() == count,
+        "{count} RDMA devices were expected:\n{listed}"
+    );
+    Ok(names.into_iter().map(Into::into).collect())
 }

@@ -15,9 +15,25 @@ use crate::{
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "hello",
     about: "a Rust module built against the overlay loads into the stock kernel and unloads",
+    alarm: None,
     parts: &[Part::Hello],
     topology: || Topology::default().guest("a", &[]),
     run,
+};
+
+/// What the lab must find in the log of [`ALARM`].
+const ALARM_TEXT: &str = "WARNING: the lab tests whether it sees this";
+
+pub(super) const ALARM: Scenario = Scenario {
+    name: "alarm",
+    about: "a warning in a guest's kernel log is found: without this no run could be trusted",
+    alarm: Some(ALARM_TEXT),
+    parts: &[],
+    topology: || Topology::default().guest("a", &[]),
+    run: |session, _| {
+        let command = format!("echo '<4>{ALARM_TEXT}' >/dev/kmsg");
+        session.guests[0].run(&command, SHORT).map(drop)
+    },
 };
 
 fn run(session: &Session, report: &mut Report) -> Result<()> {
