@@ -143,8 +143,15 @@ impl Config {
             ensure!(names.insert(&hca.name), "two HCAs are named `{}`", hca.name);
             ensure!(hca.ports > 0, "HCA `{}` has no port", hca.name);
             let vectors = hca.overrides.vectors.unwrap_or(VECTORS);
-            ensure!((1..=2048).contains(&vectors), "HCA `{}`: 1 to 2048 vectors", hca.name);
-            for size in [hca.overrides.bar_control, hca.overrides.bar_doorbell].into_iter().flatten() {
+            ensure!(
+                (1..=2048).contains(&vectors),
+                "HCA `{}`: 1 to 2048 vectors",
+                hca.name
+            );
+            for size in [hca.overrides.bar_control, hca.overrides.bar_doorbell]
+                .into_iter()
+                .flatten()
+            {
                 let valid = size.is_power_of_two() && (0x1000..=0x1000_0000).contains(&size);
                 ensure!(valid, "HCA `{}`: {size:#x} is no size of a BAR", hca.name);
             }
@@ -178,11 +185,16 @@ impl Config {
         let (name, port) = parts.with_context(|| format!("`{end}` is not `hca:port`"))?;
         let hca = self.hca.iter().position(|hca| hca.name == name);
         let hca = hca.with_context(|| format!("no HCA is named `{name}`"))?;
-        let number: usize = port.parse().with_context(|| format!("`{port}` is not a port"))?;
+        let number: usize = port
+            .parse()
+            .with_context(|| format!("`{port}` is not a port"))?;
         if number == 0 || number > usize::from(self.hca[hca].ports) {
             bail!("HCA `{name}` has no port {number}");
         }
-        Ok(PortId { hca, port: number - 1 })
+        Ok(PortId {
+            hca,
+            port: number - 1,
+        })
     }
 
     /// Returns the LIDs of all ports by HCA: those that are given, and free ones from 1 on.
@@ -197,7 +209,9 @@ impl Config {
         for hca in &self.hca {
             let Some(first) = hca.lid else { continue };
             for port in 0..hca.ports {
-                let lid = first.checked_add(port.into()).filter(|lid| (1..=LAST).contains(lid));
+                let lid = first
+                    .checked_add(port.into())
+                    .filter(|lid| (1..=LAST).contains(lid));
                 let lid = lid.with_context(|| format!("HCA `{}`: bad LID", hca.name))?;
                 ensure!(used.insert(lid), "LID {lid} is given twice");
             }
@@ -206,7 +220,9 @@ impl Config {
         let mut lids = Vec::new();
         for hca in &self.hca {
             let ports: Option<Vec<u16>> = match hca.lid {
-                Some(first) => (0..hca.ports).map(|port| first.checked_add(port.into())).collect(),
+                Some(first) => (0..hca.ports)
+                    .map(|port| first.checked_add(port.into()))
+                    .collect(),
                 None => (0..hca.ports).map(|_| free.next()).collect(),
             };
             lids.push(ports.context("no LID is left")?);
@@ -242,7 +258,8 @@ impl HcaConfig {
         // 4 KiB to 2 GiB.
         caps.page_sizes.set(0xffff_f000);
         caps.max_mr_size.set(1 << 36);
-        caps.cmd_timeout_ms.set(self.overrides.cmd_timeout_ms.unwrap_or(CMD_TIMEOUT_MS));
+        caps.cmd_timeout_ms
+            .set(self.overrides.cmd_timeout_ms.unwrap_or(CMD_TIMEOUT_MS));
         caps.num_vectors.set(self.vectors());
         caps.max_sge.set(32);
         caps.max_inline.set(512);
@@ -280,8 +297,12 @@ impl HcaConfig {
         let overrides = &self.overrides;
         let mut caps = self.caps().as_bytes().to_vec();
         for Patch { offset, bytes } in &overrides.caps {
-            let end = offset.checked_add(bytes.len()).context("patch beyond the block")?;
-            caps.get_mut(*offset..end).context("patch beyond the block")?.copy_from_slice(bytes);
+            let end = offset
+                .checked_add(bytes.len())
+                .context("patch beyond the block")?;
+            caps.get_mut(*offset..end)
+                .context("patch beyond the block")?
+                .copy_from_slice(bytes);
         }
         Ok(Registers {
             magic: overrides.magic.unwrap_or(bar::MAGIC),
@@ -294,12 +315,19 @@ impl HcaConfig {
 
     /// Returns what tells the function from others.
     pub fn identity(&self) -> Identity {
-        let control = self.overrides.bar_control.unwrap_or(size::BAR_CONTROL_MIN as u64);
+        let control = self
+            .overrides
+            .bar_control
+            .unwrap_or(size::BAR_CONTROL_MIN as u64);
         Identity {
             vendor: bar::pci::MODEL_VENDOR as u16,
             device: bar::pci::MODEL_DEVICE as u16,
             class: bar::pci::CLASS,
-            bars: [control, self.overrides.bar_doorbell.unwrap_or(BAR_DOORBELL), BAR_MSIX],
+            bars: [
+                control,
+                self.overrides.bar_doorbell.unwrap_or(BAR_DOORBELL),
+                BAR_MSIX,
+            ],
             vectors: self.vectors(),
             serial: self.node_guid(),
         }
@@ -314,7 +342,7 @@ fn derived_guid(name: &str) -> u64 {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
     });
-    u64::from(VENDOR_OUI) << 40 | hash & 0xff_ffff_ff00
+    (u64::from(VENDOR_OUI) << 40) | hash & 0xff_ffff_ff00
 }
 
 #[cfg(test)]
@@ -358,7 +386,10 @@ mod tests {
             ("ports = 2", "ports = 0"),
             ("ports = 2", "pörts = 2"),
         ] {
-            assert!(Config::parse(&GOOD.replace(from, to)).is_err(), "{from} -> {to}");
+            assert!(
+                Config::parse(&GOOD.replace(from, to)).is_err(),
+                "{from} -> {to}"
+            );
         }
     }
 }

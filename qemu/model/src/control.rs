@@ -114,7 +114,9 @@ impl Control {
                 }
             }
         });
-        Ok(Self { path: path.to_owned() })
+        Ok(Self {
+            path: path.to_owned(),
+        })
     }
 }
 
@@ -134,7 +136,9 @@ fn serve(client: &UnixStream, orders: &Sender<Order>, mailbox: &Mailbox) -> io::
             Ok(command) => {
                 let (answer, answers) = channel();
                 let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
-                orders.send(Order { command, answer }).map_err(|_| io::ErrorKind::BrokenPipe)?;
+                orders
+                    .send(Order { command, answer })
+                    .map_err(|_| io::ErrorKind::BrokenPipe)?;
                 mailbox.wake();
                 answers.recv().map_err(gone)?
             }

@@ -73,8 +73,16 @@ impl Engine {
         }
         let loopback = VecDeque::new();
         let start = Instant::now();
-        let mut engine =
-            Self { hcas, wires, sockets, loopback, gone, mailbox, orders, start };
+        let mut engine = Self {
+            hcas,
+            wires,
+            sockets,
+            loopback,
+            gone,
+            mailbox,
+            orders,
+            start,
+        };
         for wire in 0..engine.wires.len() {
             engine.set_link(wire, true);
         }
@@ -100,8 +108,10 @@ impl Engine {
                 tv_nsec: (ns % 1_000_000_000) as i64,
             });
             let mailbox = Arc::clone(&self.mailbox);
-            let mut fds =
-                [PollFd::from_borrowed_fd(stop, PollFlags::IN), PollFd::from_borrowed_fd(mailbox.wake_fd(), PollFlags::IN)];
+            let mut fds = [
+                PollFd::from_borrowed_fd(stop, PollFlags::IN),
+                PollFd::from_borrowed_fd(mailbox.wake_fd(), PollFlags::IN),
+            ];
             match poll(&mut fds, timeout.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -168,7 +178,8 @@ impl Engine {
             };
             record(&mut socket.capture, now, &packet);
             let own = self.hcas[n].core.ports[port].lid;
-            let to_itself = Lrh::read_from_prefix(&packet).is_ok_and(|(lrh, _)| lrh.dlid.get() == own);
+            let to_itself =
+                Lrh::read_from_prefix(&packet).is_ok_and(|(lrh, _)| lrh.dlid.get() == own);
             match socket.wire {
                 _ if to_itself => self.loopback.push_back((PortId { hca: n, port }, packet)),
                 Some((wire, end)) => self.wires[wire].link.send(end, now, packet),
@@ -222,14 +233,18 @@ impl Engine {
             }
             Command::Gone { hca, gone } => self.with_hca(&hca, |engine, n| {
                 engine.gone[n].set(gone);
-                engine.hcas[n].core.shared.dma.set_gate(Gate::Present, !gone);
+                engine.hcas[n]
+                    .core
+                    .shared
+                    .dma
+                    .set_gate(Gate::Present, !gone);
             }),
             Command::CommandFault { hca, fault } => {
                 self.with_hca(&hca, |engine, n| engine.hcas[n].command_faults.push(fault))
             }
-            Command::Fatal { hca } => {
-                self.with_hca(&hca, |engine, n| engine.hcas[n].core.fatal(FatalCause::Injected))
-            }
+            Command::Fatal { hca } => self.with_hca(&hca, |engine, n| {
+                engine.hcas[n].core.fatal(FatalCause::Injected)
+            }),
         }
     }
 

@@ -106,7 +106,9 @@ impl Function {
 
     fn config_write(&mut self, offset: usize, data: &[u8]) {
         let effect = self.config.write(offset, data);
-        self.shared.dma.set_gate(Gate::BusMaster, self.config.bus_master());
+        self.shared
+            .dma
+            .set_gate(Gate::BusMaster, self.config.bus_master());
         if effect.reset {
             self.clear();
         }
@@ -121,8 +123,12 @@ impl Function {
             reg::VERSION => self.registers.version,
             reg::STATUS => self.shared.status.status(),
             reg::CAPS => {
-                let Registers { caps_offset, caps_length, .. } = self.registers;
-                u32::from(caps_length) << 16 | u32::from(caps_offset)
+                let Registers {
+                    caps_offset,
+                    caps_length,
+                    ..
+                } = self.registers;
+                (u32::from(caps_length) << 16) | u32::from(caps_offset)
             }
             reg::FATAL_CAUSE => self.shared.status.cause(),
             reg::CMDQ_BASE => low(self.setup.base),
@@ -145,8 +151,8 @@ impl Function {
     }
 
     fn set_register(&mut self, offset: usize, value: u32) {
-        let low = |old: u64| old >> 32 << 32 | u64::from(value);
-        let high = |old: u64| u64::from(value) << 32 | old & 0xffff_ffff;
+        let low = |old: u64| (old >> 32 << 32) | u64::from(value);
+        let high = |old: u64| (u64::from(value) << 32) | old & 0xffff_ffff;
         let setup = &mut self.setup;
         match offset {
             reg::CONTROL if value & control::RESET != 0 => self.clear(),
@@ -269,8 +275,14 @@ impl Device for Function {
     }
 
     fn dma_map(&mut self, range: DmaRange) -> Result<(), Errno> {
-        let rights = Rights { read: range.read, write: range.write };
-        let mapped = self.shared.dma.map(range.addr, range.size, rights, range.file);
+        let rights = Rights {
+            read: range.read,
+            write: range.write,
+        };
+        let mapped = self
+            .shared
+            .dma
+            .map(range.addr, range.size, rights, range.file);
         mapped.map_err(errno)
     }
 
@@ -321,7 +333,9 @@ fn errno(error: MapError) -> Errno {
         MapError::Missing => Errno::NOENT,
         MapError::Io(error) => {
             log::warn!("cannot map client memory: {error}");
-            error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)
+            error
+                .raw_os_error()
+                .map_or(Errno::IO, Errno::from_raw_os_error)
         }
     }
 }

@@ -71,7 +71,11 @@ impl Model {
                 Some(control.with_context(|| format!("cannot listen at {}", path.display()))?)
             }
         };
-        Ok(Self { engine, servers, control })
+        Ok(Self {
+            engine,
+            servers,
+            control,
+        })
     }
 
     /// Serves until `stop` is readable; then all sockets are gone.
@@ -80,7 +84,11 @@ impl Model {
     ///
     /// If a thread or the engine fails.
     pub fn run(self, stop: BorrowedFd<'_>) -> Result<()> {
-        let Self { mut engine, servers, control } = self;
+        let Self {
+            mut engine,
+            servers,
+            control,
+        } = self;
         let mut threads: Vec<(Stop, JoinHandle<std::io::Result<()>>)> = Vec::new();
         for (server, mut function) in servers {
             let stopper = server.stopper();
@@ -107,10 +115,16 @@ impl Model {
 fn wires(config: &Config) -> Result<Vec<Wire>> {
     let ends = config.links()?;
     let wire = |(n, (ends, link)): (u64, ([PortId; 2], &crate::config::LinkConfig))| Wire {
-        link: Link::new(config.seed.wrapping_add(n), link.faults.unwrap_or(config.faults)),
+        link: Link::new(
+            config.seed.wrapping_add(n),
+            link.faults.unwrap_or(config.faults),
+        ),
         ends,
     };
-    Ok((0..).zip(ends.into_iter().zip(&config.link)).map(wire).collect())
+    Ok((0..)
+        .zip(ends.into_iter().zip(&config.link))
+        .map(wire)
+        .collect())
 }
 
 fn captures(config: &Config, engine: &mut Engine) -> Result<()> {

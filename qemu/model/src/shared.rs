@@ -28,23 +28,29 @@ impl Status {
     const CAUSE_SHIFT: u32 = 8;
 
     fn pack(generation: Generation, bits: u32) -> u64 {
-        u64::from(generation.0) << 32 | u64::from(bits)
+        (u64::from(generation.0) << 32) | u64::from(bits)
     }
 
     /// Clears everything and starts a new generation, which it returns.
     pub fn begin_reset(&self) -> Generation {
         let next = |word: u64| Generation((word >> 32) as u32).next();
         let update = |word| Some(Self::pack(next(word), 0));
-        match self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, update) {
+        match self
+            .0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, update)
+        {
             Ok(word) | Err(word) => next(word),
         }
     }
 
     /// Sets bits of STATUS unless a reset has begun since `generation`.
     pub fn set(&self, generation: Generation, bits: u32) {
-        let update = |word: u64| ((word >> 32) as u32 == generation.0).then_some(word | u64::from(bits));
+        let update =
+            |word: u64| ((word >> 32) as u32 == generation.0).then_some(word | u64::from(bits));
         // An error says that a newer generation has begun, whose status this is not.
-        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
+        let _ = self
+            .0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
     }
 
     /// Sets `status.FATAL` with a cause.
@@ -60,7 +66,7 @@ impl Status {
 
     /// Returns the FATAL_CAUSE register.
     pub fn cause(&self) -> u32 {
-        self.word() >> Self::CAUSE_SHIFT & 0xff
+        (self.word() >> Self::CAUSE_SHIFT) & 0xff
     }
 
     fn word(&self) -> u32 {
@@ -217,7 +223,12 @@ impl Mailbox {
 
     /// Posts a reset, which makes everything posted before void.
     pub fn post_reset(&self, hca: usize, generation: Generation) {
-        self.post(hca, |b| *b = Inbox { reset: Some(generation), ..Inbox::default() });
+        self.post(hca, |b| {
+            *b = Inbox {
+                reset: Some(generation),
+                ..Inbox::default()
+            }
+        });
     }
 
     /// Posts the start of the command queue.
@@ -237,9 +248,21 @@ impl Mailbox {
     /// Takes what has come for `hca`.
     pub fn take(&self, hca: usize) -> Mail {
         let taken = std::mem::take(&mut self.lock()[hca]);
-        let Inbox { reset, enable, order, values } = taken;
-        let bells = order.into_iter().map(|bell| (bell, values[&bell])).collect();
-        Mail { reset, enable, bells }
+        let Inbox {
+            reset,
+            enable,
+            order,
+            values,
+        } = taken;
+        let bells = order
+            .into_iter()
+            .map(|bell| (bell, values[&bell]))
+            .collect();
+        Mail {
+            reset,
+            enable,
+            bells,
+        }
     }
 
     /// Wakes the engine.
@@ -300,7 +323,10 @@ mod tests {
         mailbox.post_bell(0, Bell::Slot(3), 1);
         mailbox.post_bell(0, Bell::Slot(2), 7);
         mailbox.post_bell(0, Bell::Slot(3), 2);
-        assert_eq!(mailbox.take(0).bells, [(Bell::Slot(3), 2), (Bell::Slot(2), 7)]);
+        assert_eq!(
+            mailbox.take(0).bells,
+            [(Bell::Slot(3), 2), (Bell::Slot(2), 7)]
+        );
         assert!(mailbox.take(0).bells.is_empty());
         mailbox.post_bell(0, Bell::Slot(3), 1);
         mailbox.post_enable(0, CommandQueueSetup::default());

@@ -56,7 +56,7 @@ impl Caps {
     /// Checks a capability block. Features that it does not have leave their fields unchecked.
     pub(crate) fn new(caps: caps::Caps) -> Result<Self, Nonsense> {
         let page_shifts = pages::limit::MIN_PAGE_SHIFT..=pages::limit::MAX_PAGE_SHIFT;
-        let page_sizes = page_shifts.fold(0u64, |sizes, shift| sizes | 1 << shift);
+        let page_sizes = page_shifts.fold(0u64, |sizes, shift| sizes | (1 << shift));
         let smallest = 1u64 << pages::limit::MIN_PAGE_SHIFT;
 
         let features = caps.features.get();
@@ -133,7 +133,7 @@ mod tests {
     fn good() -> caps::Caps {
         let mut caps = caps::Caps::zeroed();
         caps.features.set(feature::RC);
-        caps.page_sizes.set(1 << 12 | 1 << 21);
+        caps.page_sizes.set((1 << 12) | (1 << 21));
         caps.max_mr_size.set(1 << 40);
         caps.cmd_timeout_ms.set(60_000);
         caps.num_vectors.set(2);
@@ -180,11 +180,11 @@ mod tests {
         assert_eq!(refused(|c| c.features.set(0)), "features (RC)");
         assert_eq!(refused(|c| c.page_sizes.set(1 << 21)), "page_sizes");
         assert_eq!(
-            refused(|c| c.page_sizes.set(1 << 12 | 1 << 11)),
+            refused(|c| c.page_sizes.set((1 << 12) | (1 << 11))),
             "page_sizes"
         );
         assert_eq!(
-            refused(|c| c.page_sizes.set(1 << 12 | 1 << 32)),
+            refused(|c| c.page_sizes.set((1 << 12) | (1 << 32))),
             "page_sizes"
         );
         assert_eq!(refused(|c| c.max_mr_size.set(0)), "max_mr_size");

@@ -57,7 +57,7 @@ pub(super) fn check(artefacts: &Artefacts, report: &mut Report) {
     });
     report.test("codespell", || {
         // Static variables of Rust are called statics.
-        let options = ["--ignore-words-list", "statics"];
+        let options = ["--ignore-words-list", "aer,statics"];
         run_tool(
             Command::new("codespell")
                 .args(options)

@@ -49,7 +49,7 @@ impl Buffer {
     ) -> Result<Self, WalkError> {
         let shift = list.page_shift;
         let shift_known = (limit::MIN_PAGE_SHIFT..=limit::MAX_PAGE_SHIFT).contains(&shift.into());
-        if !shift_known || page_sizes & 1 << shift == 0 || list.rsvd.get() != 0 {
+        if !shift_known || page_sizes & (1 << shift) == 0 || list.rsvd.get() != 0 {
             return Err(WalkError::Operand);
         }
         let (count, offset) = (u64::from(list.count.get()), list.offset.get());
@@ -72,7 +72,12 @@ impl Buffer {
         if pages.iter().any(|page| page & ((1 << shift) - 1) != 0) {
             return Err(WalkError::Operand);
         }
-        Ok(Self { pages, shift, offset, length })
+        Ok(Self {
+            pages,
+            shift,
+            offset,
+            length,
+        })
     }
 
     /// Returns the number of pages that the device keeps.
@@ -89,10 +94,15 @@ impl Buffer {
     /// [`None`] beyond the end.
     fn locate(&self, at: u64) -> Option<(u64, u64)> {
         let within = at.checked_add(self.offset)?;
-        let page = *self.pages.get(usize::try_from(within >> self.shift).ok()?)?;
+        let page = *self
+            .pages
+            .get(usize::try_from(within >> self.shift).ok()?)?;
         let into = within & ((1 << self.shift) - 1);
         let left = (1 << self.shift) - into;
-        Some((page.checked_add(into)?, left.min(self.length.checked_sub(at)?)))
+        Some((
+            page.checked_add(into)?,
+            left.min(self.length.checked_sub(at)?),
+        ))
     }
 
     /// Calls `access` with the DMA address and the range in the transfer of every piece.
@@ -129,7 +139,9 @@ impl Buffer {
     ///
     /// If it cannot be written.
     pub fn write(&self, dma: &Dma, at: u64, data: &[u8]) -> Result<(), DmaFault> {
-        self.pieces(at, data.len(), |addr, range| dma.write_bytes(addr, &data[range]))
+        self.pieces(at, data.len(), |addr, range| {
+            dma.write_bytes(addr, &data[range])
+        })
     }
 
     /// Reads the word at byte `at`, a multiple of 4 from an aligned start.
@@ -185,7 +197,9 @@ fn collect(
         return Err(WalkError::Operand);
     }
     let below = (limit::TABLE_ENTRIES as usize).pow(levels - 1);
-    let entries = (needed - pages.len()).div_ceil(below).min(limit::TABLE_ENTRIES as usize);
+    let entries = (needed - pages.len())
+        .div_ceil(below)
+        .min(limit::TABLE_ENTRIES as usize);
     let mut table = [0; limit::TABLE_SIZE as usize];
     let table = &mut table[..8 * entries];
     dma.read(addr, table)?;

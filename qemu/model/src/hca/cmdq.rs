@@ -109,13 +109,16 @@ impl CommandQueue {
             dma.write_bytes(addr, &bytes[..body])?;
             dma.store_u32(addr + body as u64, owner(self.size, index))
         };
-        addr.and_then(|addr| write(addr).ok()).ok_or(FatalCause::CommandWrite)?;
+        addr.and_then(|addr| write(addr).ok())
+            .ok_or(FatalCause::CommandWrite)?;
         self.completion_producer = index.wrapping_add(1);
         Ok(())
     }
 
     fn room(&self) -> u32 {
-        let filled = self.completion_producer.wrapping_sub(self.completion_consumer);
+        let filled = self
+            .completion_producer
+            .wrapping_sub(self.completion_consumer);
         self.size.entries().saturating_sub(filled)
     }
 }

@@ -128,7 +128,12 @@ impl Core {
         self.shared.status.set_fatal(self.generation, cause);
         if cause != FatalCause::EventWrite {
             let data = cause as u64;
-            self.async_event(Event { event_type: EventType::DeviceFatal, port: 0, id: 0, data });
+            self.async_event(Event {
+                event_type: EventType::DeviceFatal,
+                port: 0,
+                id: 0,
+                data,
+            });
         }
         self.shared.dma.set_gate(Gate::Reset, false);
     }
@@ -157,7 +162,15 @@ impl Core {
         let Some(eqn) = self.cqs.get(&cqn).map(|cq| cq.eqn) else {
             return;
         };
-        self.event(eqn, Event { event_type: EventType::Completion, port: 0, id: cqn, data: 0 });
+        self.event(
+            eqn,
+            Event {
+                event_type: EventType::Completion,
+                port: 0,
+                id: cqn,
+                data: 0,
+            },
+        );
     }
 
     /// Forgets events of a CQ that wait in its EQ.
@@ -221,7 +234,12 @@ impl Core {
                 cq.error = Some(error);
                 self.failed_cqs.push(cqn);
                 let data = error as u64;
-                self.async_event(Event { event_type: EventType::CqError, port: 0, id: cqn, data });
+                self.async_event(Event {
+                    event_type: EventType::CqError,
+                    port: 0,
+                    id: cqn,
+                    data,
+                });
             }
         }
     }

@@ -96,7 +96,15 @@ impl Hca {
             .map(|(&eqn, eq)| {
                 let (producer, consumer, pending, armed) = eq.state();
                 let completion = eq.eq_type == EqType::Completion;
-                EqDump { eqn, vector: eq.vector, completion, producer, consumer, pending, armed }
+                EqDump {
+                    eqn,
+                    vector: eq.vector,
+                    completion,
+                    producer,
+                    consumer,
+                    pending,
+                    armed,
+                }
             })
             .collect();
         eqs.sort_by_key(|eq| eq.eqn);
@@ -107,7 +115,15 @@ impl Hca {
             .map(|(&cqn, cq)| {
                 let (producer, consumer, armed) = cq.state();
                 let failed = cq.error.is_some();
-                CqDump { cqn, eqn: cq.eqn, users: cq.users, producer, consumer, armed, failed }
+                CqDump {
+                    cqn,
+                    eqn: cq.eqn,
+                    users: cq.users,
+                    producer,
+                    consumer,
+                    armed,
+                    failed,
+                }
             })
             .collect();
         cqs.sort_by_key(|cq| cq.cqn);
@@ -117,7 +133,7 @@ impl Hca {
             name: self.name.clone(),
             status: shared.status.status(),
             pds: self.core.pds.len(),
-            mkeys: self.core.mkeys.len(),
+            mkeys: self.core.mkeys.count(),
             eqs,
             cqs,
             qps,

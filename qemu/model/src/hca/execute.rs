@@ -128,7 +128,10 @@ impl Hca {
         let eq_type = EqType::from_wire(cmd.eq_type).ok_or(Status::BadOperand)?;
         // Congestion reports need a feature that the device does not announce.
         require(eq_type != EqType::Congestion, Status::BadOperand)?;
-        require(cmd.vector.get() < caps.num_vectors.get(), Status::BadOperand)?;
+        require(
+            cmd.vector.get() < caps.num_vectors.get(),
+            Status::BadOperand,
+        )?;
         let second = self.core.eqs.values().any(|eq| eq.eq_type == EqType::Async);
         require(eq_type != EqType::Async || !second, Status::Exists)?;
         self.free_slots(&[cmd.slot.get()])?;
@@ -154,13 +157,21 @@ impl Hca {
 
     fn alloc_pd(&mut self, cmd: AllocPd) -> Result<NoReply, Refused> {
         let pdn = cmd.pdn.get();
-        free_id(pdn, self.caps().log_max_pd, self.core.pds.contains_key(&pdn))?;
+        free_id(
+            pdn,
+            self.caps().log_max_pd,
+            self.core.pds.contains_key(&pdn),
+        )?;
         self.core.pds.insert(pdn, Pd::default());
         Ok(NoReply {})
     }
 
     fn dealloc_pd(&mut self, cmd: DeallocPd) -> Result<NoReply, Refused> {
-        let pd = self.core.pds.get(&cmd.pdn.get()).ok_or(Status::NoSuchObject)?;
+        let pd = self
+            .core
+            .pds
+            .get(&cmd.pdn.get())
+            .ok_or(Status::NoSuchObject)?;
         require(pd.users == 0, Status::Busy)?;
         self.core.pds.remove(&cmd.pdn.get());
         Ok(NoReply {})
@@ -173,7 +184,11 @@ impl Hca {
     fn create_mkey(&mut self, cmd: CreateMkey) -> Result<NoReply, Refused> {
         let (index, variant) = key_parts(cmd.key.get());
         require(cmd.key.get() != 0, Status::BadOperand)?;
-        free_id(index, self.caps().log_max_key, self.core.mkeys.get(index).is_some())?;
+        free_id(
+            index,
+            self.caps().log_max_key,
+            self.core.mkeys.get(index).is_some(),
+        )?;
         self.use_pd(cmd.pdn.get())?;
         require(rights_are_valid(cmd.access.get()), Status::BadOperand)?;
         require(reserved_is_zero(&cmd.pages), Status::BadOperand)?;
@@ -189,7 +204,14 @@ impl Hca {
         };
         let (pdn, access) = (cmd.pdn.get(), cmd.access.get());
         let (start, length) = (cmd.start.get(), cmd.length.get());
-        let mkey = Mkey { variant, pdn, access, start, length, memory };
+        let mkey = Mkey {
+            variant,
+            pdn,
+            access,
+            start,
+            length,
+            memory,
+        };
         self.core.mkeys.insert(index, mkey);
         self.use_pd(pdn)?.users += 1;
         Ok(NoReply {})
@@ -206,7 +228,11 @@ impl Hca {
 
     fn destroy_mkey(&mut self, cmd: DestroyMkey) -> Result<NoReply, Refused> {
         let (index, variant) = key_parts(cmd.key.get());
-        let mkey = self.core.mkeys.get(index).filter(|mkey| mkey.variant == variant);
+        let mkey = self
+            .core
+            .mkeys
+            .get(index)
+            .filter(|mkey| mkey.variant == variant);
         let pdn = mkey.ok_or(Status::NoSuchObject)?.pdn;
         self.core.mkeys.remove(index);
         self.use_pd(pdn)?.users -= 1;
@@ -218,7 +244,10 @@ impl Hca {
         free_id(cqn, caps.log_max_cq, self.core.cqs.contains_key(&cqn))?;
         let eq = self.core.eqs.get(&eqn).ok_or(Status::NoSuchObject)?;
         require(eq.eq_type == EqType::Completion, Status::BadOperand)?;
-        require(cmd.flags.get() & !cq_flag::IGNORE_OVERRUN == 0, Status::BadOperand)?;
+        require(
+            cmd.flags.get() & !cq_flag::IGNORE_OVERRUN == 0,
+            Status::BadOperand,
+        )?;
         let immediate = cmd.moderation_count.get() <= 1 && cmd.moderation_usec.get() == 0;
         require(immediate, Status::BadOperand)?;
         self.free_slots(&[cmd.slot.get()])?;
@@ -251,11 +280,23 @@ impl Hca {
         // QP0 and QP1 are for management (IBTA 3.9.1), and other types need features that the device
         // does not announce.
         require(qpn > 1, Status::BadOperand)?;
-        require(QpType::from_wire(cmd.qp_type) == Some(QpType::Rc), Status::BadOperand)?;
-        require(cmd.srqn.get() == 0 && cmd.xrcdn.get() == 0, Status::BadOperand)?;
+        require(
+            QpType::from_wire(cmd.qp_type) == Some(QpType::Rc),
+            Status::BadOperand,
+        )?;
+        require(
+            cmd.srqn.get() == 0 && cmd.xrcdn.get() == 0,
+            Status::BadOperand,
+        )?;
         let flags = cmd.flags.get();
-        require(flags & !(qp_flag::SIGNAL_ALL | qp_flag::KERNEL) == 0, Status::BadOperand)?;
-        require(self.core.pds.contains_key(&cmd.pdn.get()), Status::NoSuchObject)?;
+        require(
+            flags & !(qp_flag::SIGNAL_ALL | qp_flag::KERNEL) == 0,
+            Status::BadOperand,
+        )?;
+        require(
+            self.core.pds.contains_key(&cmd.pdn.get()),
+            Status::NoSuchObject,
+        )?;
         for cqn in [cmd.send_cqn.get(), cmd.recv_cqn.get()] {
             let cq = self.core.cqs.get(&cqn).ok_or(Status::NoSuchObject)?;
             require(cq.error.is_none(), Status::BadState)?;
@@ -278,7 +319,13 @@ impl Hca {
             deadline: None,
         };
         self.change_users(&side, 1);
-        self.qps.insert(qpn, QueuePair { transport: transport::Qp::new(), side });
+        self.qps.insert(
+            qpn,
+            QueuePair {
+                transport: transport::Qp::new(),
+                side,
+            },
+        );
         Ok(NoReply {})
     }
 
@@ -286,7 +333,10 @@ impl Hca {
     fn rings(&self, cmd: &CreateQp) -> Result<Rings, Refused> {
         let caps = self.caps();
         let (sq_offset, rq_offset) = (cmd.sq_offset.get(), cmd.rq_offset.get());
-        require((sq_offset | rq_offset) % BLOCK_SIZE as u32 == 0, Status::BadOperand)?;
+        require(
+            (sq_offset | rq_offset) % BLOCK_SIZE as u32 == 0,
+            Status::BadOperand,
+        )?;
         require((5..=12).contains(&cmd.log_rq_stride), Status::BadOperand)?;
         let shape = Shape {
             sq: ring_size(cmd.log_sq_blocks, caps.log_max_sq_blocks)?,
@@ -323,7 +373,10 @@ impl Hca {
     }
 
     fn destroy_qp(&mut self, cmd: DestroyQp) -> Result<NoReply, Refused> {
-        let qp = self.qps.remove(&cmd.qpn.get()).ok_or(Status::NoSuchObject)?;
+        let qp = self
+            .qps
+            .remove(&cmd.qpn.get())
+            .ok_or(Status::NoSuchObject)?;
         for slot in qp.side.slots {
             self.slots.remove(&slot);
         }
@@ -352,11 +405,17 @@ impl Hca {
         ok(attr::PORT, self.port_index(new.port).is_ok())?;
         ok(attr::PKEY_INDEX, new.pkey_index.get() < PKEYS)?;
         ok(attr::MAX_RD_ATOMIC, new.max_rd_atomic <= caps.max_rd_atomic)?;
-        ok(attr::MAX_DEST_RD_ATOMIC, new.max_dest_rd_atomic <= caps.max_dest_rd_atomic)?;
+        ok(
+            attr::MAX_DEST_RD_ATOMIC,
+            new.max_dest_rd_atomic <= caps.max_dest_rd_atomic,
+        )?;
         ok(attr::RATE_LIMIT, new.rate_limit.get() == 0)?;
         let path = &new.path;
         let global = path.flags & path_flag::GRH != 0;
-        ok(attr::PATH, reserved_is_zero(path) && path.flags & !path_flag::GRH == 0)?;
+        ok(
+            attr::PATH,
+            reserved_is_zero(path) && path.flags & !path_flag::GRH == 0,
+        )?;
         ok(attr::PATH, !global || path.sgid_index.get() < GIDS)
     }
 
@@ -376,7 +435,9 @@ impl Hca {
     fn query_gid(&mut self, cmd: QueryGid) -> Result<Gid, Refused> {
         let port = self.port_index(cmd.port)?;
         require(cmd.index.get() < GIDS, Status::BadOperand)?;
-        Ok(Gid { raw: self.core.ports[port].gid() })
+        Ok(Gid {
+            raw: self.core.ports[port].gid(),
+        })
     }
 
     fn query_pkey(&mut self, cmd: QueryPkey) -> Result<Pkey, Refused> {
@@ -396,8 +457,12 @@ impl Hca {
         reply.rcv_data.set(link.rcv_data - base.rcv_data);
         reply.xmit_pkts.set(link.xmit_pkts - base.xmit_pkts);
         reply.rcv_pkts.set(link.rcv_pkts - base.rcv_pkts);
-        reply.rcv_errors.set(link.rcv_errors - base.rcv_errors + own.rcv_errors);
-        reply.xmit_discards.set(link.xmit_discards - base.xmit_discards);
+        reply
+            .rcv_errors
+            .set(link.rcv_errors - base.rcv_errors + own.rcv_errors);
+        reply
+            .xmit_discards
+            .set(link.xmit_discards - base.xmit_discards);
         reply.retransmits.set(own.retransmits);
         reply.local_ack_timeouts.set(own.local_ack_timeouts);
         reply.out_of_sequence.set(own.out_of_sequence);
@@ -412,7 +477,10 @@ impl Hca {
     /// Changes a queue pair; in RESET its rings are empty.
     pub(super) fn modify(&mut self, qpn: u32, mask: u32, new: &QpAttr) -> Result<(), Refused> {
         let QueuePair { transport, side } = self.qps.get_mut(&qpn).ok_or(Status::NoSuchObject)?;
-        let mut view = super::qp::View { side, core: &mut self.core };
+        let mut view = super::qp::View {
+            side,
+            core: &mut self.core,
+        };
         transport.modify(mask, new, &mut view)?;
         if transport.state() == QpState::Reset {
             side.rings.reset();
@@ -426,7 +494,11 @@ fn nop(entry: &Entry) -> Completion {
     let clean = entry.payload.iter().all(|&byte| byte == 0)
         && entry.rsvd0.get() == 0
         && entry.rsvd1.get() == 0;
-    let status = if clean { Status::Ok } else { Status::BadOperand };
+    let status = if clean {
+        Status::Ok
+    } else {
+        Status::BadOperand
+    };
     Completion::new(entry.id.get(), status, &NoReply {})
 }
 

@@ -73,7 +73,10 @@ impl<'a> Checked<'a> {
     /// Returns the memory from byte `offset` of what was checked on.
     pub fn at(self, offset: u64) -> Checked<'a> {
         // What was checked does not wrap.
-        Checked { at: self.at + offset, ..self }
+        Checked {
+            at: self.at + offset,
+            ..self
+        }
     }
 
     /// Copies the memory into `out`.
@@ -168,7 +171,7 @@ impl Mkeys {
     }
 
     /// Returns the number of entries.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.entries.len()
     }
 
@@ -190,7 +193,11 @@ impl Mkeys {
             }
             Memory::Physical => return Err(KeyFault),
             Memory::Pages(_) => {
-                let start = if mkey.access & access::ZERO_BASED == 0 { mkey.start } else { 0 };
+                let start = if mkey.access & access::ZERO_BASED == 0 {
+                    mkey.start
+                } else {
+                    0
+                };
                 let offset = va.checked_sub(start).ok_or(KeyFault)?;
                 let end = offset.checked_add(length).ok_or(KeyFault)?;
                 if end > mkey.length {
@@ -199,7 +206,10 @@ impl Mkeys {
                 offset
             }
         };
-        Ok(Checked { memory: &mkey.memory, at })
+        Ok(Checked {
+            memory: &mkey.memory,
+            at,
+        })
     }
 }
 

@@ -81,7 +81,9 @@ fn once() -> u32 {
 impl CommandFault {
     fn matches(&self, opcode: u16) -> bool {
         let known = Opcode::from_wire(opcode);
-        let name = known.map(|opcode| format!("{opcode:?}")).unwrap_or_default();
+        let name = known
+            .map(|opcode| format!("{opcode:?}"))
+            .unwrap_or_default();
         self.count > 0 && self.opcode.as_ref().is_none_or(|wanted| *wanted == name)
     }
 }
@@ -163,7 +165,10 @@ impl Hca {
         match CommandQueue::new(setup, &self.core.caps) {
             Ok(cmdq) => {
                 self.cmdq = Some(cmdq);
-                self.core.shared.status.set(self.core.generation, status::ENABLED);
+                self.core
+                    .shared
+                    .status
+                    .set(self.core.generation, status::ENABLED);
             }
             Err(cause) => self.core.fatal(cause),
         }
@@ -203,11 +208,7 @@ impl Hca {
     }
 
     /// Executes what waits in the command ring; returns whether a completion was written.
-    fn run_commands(
-        &mut self,
-        queue: &mut CommandQueue,
-        now: u64,
-    ) -> Result<bool, FatalCause> {
+    fn run_commands(&mut self, queue: &mut CommandQueue, now: u64) -> Result<bool, FatalCause> {
         let mut completed = false;
         while !self.hung {
             let Some(entry) = queue.next(&self.core.shared.dma)? else {
@@ -239,7 +240,10 @@ impl Hca {
     }
 
     fn command_fault(&mut self, opcode: u16) -> Option<CommandFaultKind> {
-        let fault = self.command_faults.iter_mut().find(|fault| fault.matches(opcode))?;
+        let fault = self
+            .command_faults
+            .iter_mut()
+            .find(|fault| fault.matches(opcode))?;
         fault.count -= 1;
         Some(fault.kind)
     }
@@ -248,8 +252,12 @@ impl Hca {
         match self.slots.get(&slot).copied() {
             Some(SlotOwner::Eq(eqn)) => self.core.ring_eq(eqn, value),
             Some(SlotOwner::Cq(cqn)) => self.core.ring_cq(cqn, value),
-            Some(SlotOwner::Send(qpn)) => self.ring_qp(qpn, |qp| qp.side.rings.ring_send(value), now),
-            Some(SlotOwner::Recv(qpn)) => self.ring_qp(qpn, |qp| qp.side.rings.ring_recv(value), now),
+            Some(SlotOwner::Send(qpn)) => {
+                self.ring_qp(qpn, |qp| qp.side.rings.ring_send(value), now)
+            }
+            Some(SlotOwner::Recv(qpn)) => {
+                self.ring_qp(qpn, |qp| qp.side.rings.ring_recv(value), now)
+            }
             None => self.core.oddities.bad_doorbells += 1,
         }
     }
@@ -273,7 +281,8 @@ impl Hca {
 
     /// Puts a queue pair into error for a reason that no completion can tell.
     fn fail_qp(&mut self, qpn: u32) {
-        let in_error = |qp: &QueuePair| matches!(qp.transport.state(), QpState::Err | QpState::Reset);
+        let in_error =
+            |qp: &QueuePair| matches!(qp.transport.state(), QpState::Err | QpState::Reset);
         if self.qps.get(&qpn).is_none_or(in_error) {
             return;
         }
@@ -282,7 +291,12 @@ impl Hca {
         // Every state has a transition to ERR.
         let moved = self.modify(qpn, attr::STATE, &to_error);
         debug_assert!(moved.is_ok());
-        let event = Event { event_type: EventType::QpFatal, port: 0, id: qpn, data: 0 };
+        let event = Event {
+            event_type: EventType::QpFatal,
+            port: 0,
+            id: qpn,
+            data: 0,
+        };
         self.core.async_event(event);
     }
 
@@ -290,8 +304,12 @@ impl Hca {
     fn spread_cq_errors(&mut self, now: u64) {
         while let Some(cqn) = self.core.failed_cqs.pop() {
             let uses = |qp: &QueuePair| qp.side.send_cqn == cqn || qp.side.recv_cqn == cqn;
-            let users: Vec<u32> =
-                self.qps.iter().filter(|(_, qp)| uses(qp)).map(|(&qpn, _)| qpn).collect();
+            let users: Vec<u32> = self
+                .qps
+                .iter()
+                .filter(|(_, qp)| uses(qp))
+                .map(|(&qpn, _)| qpn)
+                .collect();
             for qpn in users {
                 self.fail_qp(qpn);
                 self.touch(qpn, now);
@@ -356,7 +374,10 @@ impl Hca {
             self.core.oddities.stray_packets += 1;
             return;
         };
-        let mut view = qp::View { side, core: &mut self.core };
+        let mut view = qp::View {
+            side,
+            core: &mut self.core,
+        };
         transport.packet_in(packet, now, &mut view);
         self.touch(qpn, now);
     }
@@ -373,7 +394,10 @@ impl Hca {
             };
             side.deadline = None;
             if transport.deadline().is_some_and(|deadline| deadline <= now) {
-                let mut view = qp::View { side, core: &mut self.core };
+                let mut view = qp::View {
+                    side,
+                    core: &mut self.core,
+                };
                 transport.timer(now, &mut view);
                 self.touch(qpn, now);
             } else {
@@ -400,7 +424,10 @@ impl Hca {
         let Some(QueuePair { transport, side }) = self.qps.get_mut(&qpn) else {
             return true;
         };
-        let mut view = qp::View { side, core: &mut self.core };
+        let mut view = qp::View {
+            side,
+            core: &mut self.core,
+        };
         let more = transport.pump(now, PUMP_BUDGET, &mut view);
         if more && self.is_ready.insert(qpn) {
             self.ready.push_back(qpn);
@@ -417,9 +444,18 @@ impl Hca {
             return;
         }
         state.link_up = up;
-        let event_type = if up { EventType::PortActive } else { EventType::PortError };
+        let event_type = if up {
+            EventType::PortActive
+        } else {
+            EventType::PortError
+        };
         // CAST: A device has at most 255 ports.
-        let event = Event { event_type, port: port as u8 + 1, id: 0, data: 0 };
+        let event = Event {
+            event_type,
+            port: port as u8 + 1,
+            id: 0,
+            data: 0,
+        };
         self.core.async_event(event);
     }
 }

@@ -2,7 +2,7 @@
 
 //! A port: its addresses and its state.
 
-use crate::transport::{Counter, PortInfo};
+use crate::transport::{Counter, PortInfo, MAX_MESSAGE};
 use qiao_hw::cmd::{LinkLayer, PortAttr, PortState};
 use qiao_hw::qp::Mtu;
 
@@ -18,16 +18,16 @@ pub const GIDS: u16 = 1;
 /// Entries of the P_Key table.
 pub const PKEYS: u16 = 1;
 
-/// Largest message in bytes (IBTA 9.7.7: 2^31).
-pub const MAX_MESSAGE: u32 = 1 << 31;
-
 /// Physical states of IBTA PortInfo.PortPhysicalState.
 const POLLING: u8 = 2;
 const LINK_UP: u8 = 5;
 
 /// Events that the transport counts on a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-#[expect(missing_docs, reason = "the meanings are those of qiao_hw::cmd::PortCounters")]
+#[expect(
+    missing_docs,
+    reason = "the meanings are those of qiao_hw::cmd::PortCounters"
+)]
 pub struct TransportCounters {
     pub retransmits: u64,
     pub local_ack_timeouts: u64,
@@ -73,12 +73,16 @@ pub struct Port {
 impl Port {
     /// Returns the only GID.
     pub fn gid(&self) -> [u8; 16] {
-        (u128::from(DEFAULT_PREFIX) << 64 | u128::from(self.guid)).to_be_bytes()
+        ((u128::from(DEFAULT_PREFIX) << 64) | u128::from(self.guid)).to_be_bytes()
     }
 
     /// Returns what the headers of packets say.
     pub fn info(&self) -> PortInfo {
-        PortInfo { lid: self.lid, gid: self.gid(), pkey: DEFAULT_PKEY }
+        PortInfo {
+            lid: self.lid,
+            gid: self.gid(),
+            pkey: DEFAULT_PKEY,
+        }
     }
 
     /// Returns the state as the interface has it.

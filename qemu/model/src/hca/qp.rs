@@ -6,7 +6,9 @@ use super::core::Core;
 use super::mkey::Use;
 use super::queue::Event;
 use super::rings::Rings;
-use crate::transport::{self, Atomic, Completion, Counter, Fault, Host, PortInfo, RecvWqe, SendWqe, Sge};
+use crate::transport::{
+    self, Atomic, Completion, Counter, Fault, Host, PortInfo, RecvWqe, SendWqe, Sge,
+};
 use qiao_hw::cqe::{cqe_flag, Cqe, OPCODE_RECV};
 use qiao_hw::event::EventType;
 use qiao_hw::qp::access;
@@ -54,7 +56,11 @@ pub struct View<'a> {
 
 impl View<'_> {
     fn by(&self, access: u32) -> Use {
-        Use { pdn: self.side.pdn, kernel: self.side.kernel, access }
+        Use {
+            pdn: self.side.pdn,
+            kernel: self.side.kernel,
+            access,
+        }
     }
 }
 
@@ -101,7 +107,9 @@ impl Host for View<'_> {
         let by = self.by(0);
         let core = &*self.core;
         pieces(sges, offset, out.len(), |sge, skip, range| {
-            let memory = core.mkeys.check(sge.lkey, by, sge.addr, sge.length.into())?;
+            let memory = core
+                .mkeys
+                .check(sge.lkey, by, sge.addr, sge.length.into())?;
             Ok(memory.at(skip).read(&core.shared.dma, &mut out[range])?)
         })
     }
@@ -110,7 +118,9 @@ impl Host for View<'_> {
         let by = self.by(access::LOCAL_WRITE);
         let core = &*self.core;
         pieces(sges, offset, data.len(), |sge, skip, range| {
-            let memory = core.mkeys.check(sge.lkey, by, sge.addr, sge.length.into())?;
+            let memory = core
+                .mkeys
+                .check(sge.lkey, by, sge.addr, sge.length.into())?;
             Ok(memory.at(skip).write(&core.shared.dma, &data[range])?)
         })
     }
@@ -118,7 +128,9 @@ impl Host for View<'_> {
     fn check_remote(&mut self, rkey: u32, va: u64, length: u32, access: u32) -> Result<(), Fault> {
         // An access to no byte is always allowed.
         if length > 0 {
-            self.core.mkeys.check(rkey, self.by(access), va, length.into())?;
+            self.core
+                .mkeys
+                .check(rkey, self.by(access), va, length.into())?;
         }
         Ok(())
     }
@@ -167,13 +179,22 @@ impl Host for View<'_> {
             cqe.flags |= cqe_flag::SOLICITED;
         }
         let receive = opcode & OPCODE_RECV != 0;
-        let cqn = if receive { self.side.recv_cqn } else { self.side.send_cqn };
+        let cqn = if receive {
+            self.side.recv_cqn
+        } else {
+            self.side.send_cqn
+        };
         self.core.complete(cqn, &cqe, completion.solicited);
     }
 
     fn event(&mut self, event_type: EventType) {
         let id = self.side.qpn;
-        self.core.async_event(Event { event_type, port: 0, id, data: 0 });
+        self.core.async_event(Event {
+            event_type,
+            port: 0,
+            id,
+            data: 0,
+        });
     }
 
     fn count(&mut self, counter: Counter) {
@@ -183,7 +204,11 @@ impl Host for View<'_> {
     }
 
     fn port(&self) -> PortInfo {
-        self.core.ports.get(self.side.port).map(super::port::Port::info).unwrap_or_default()
+        self.core
+            .ports
+            .get(self.side.port)
+            .map(super::port::Port::info)
+            .unwrap_or_default()
     }
 
     fn buffer(&mut self) -> Vec<u8> {

@@ -103,7 +103,12 @@ impl Eq {
 
     /// Returns producer and consumer index, the number of events that wait, and whether it is armed.
     pub fn state(&self) -> (u32, u32, usize, bool) {
-        (self.producer, self.consumer, self.pending.len(), self.notify.armed.is_some())
+        (
+            self.producer,
+            self.consumer,
+            self.pending.len(),
+            self.notify.armed.is_some(),
+        )
     }
 
     /// Returns the pages that the ring keeps.
@@ -162,13 +167,7 @@ impl Eq {
 }
 
 /// Writes an entry of a ring whose last word is the owner word, that one last.
-fn put(
-    dma: &Dma,
-    ring: &Buffer,
-    size: RingSize,
-    index: u32,
-    entry: &[u8],
-) -> Result<(), DmaFault> {
+fn put(dma: &Dma, ring: &Buffer, size: RingSize, index: u32, entry: &[u8]) -> Result<(), DmaFault> {
     let body = entry.len() - 4;
     let at = u64::from(size.slot(index)) * entry.len() as u64;
     ring.write(dma, at, &entry[..body])?;
@@ -183,7 +182,6 @@ pub enum CqError {
     /// The buffer could not be accessed.
     Dma = 2,
 }
-
 
 /// A completion queue.
 #[derive(Debug)]
@@ -272,7 +270,8 @@ impl Cq {
                 return Err(CqError::Overflow);
             }
         }
-        put(dma, &self.buffer, self.size, self.producer, cqe.as_bytes()).map_err(|_| CqError::Dma)?;
+        put(dma, &self.buffer, self.size, self.producer, cqe.as_bytes())
+            .map_err(|_| CqError::Dma)?;
         self.producer = self.producer.wrapping_add(1);
         if solicited {
             self.solicited = Some(self.producer);

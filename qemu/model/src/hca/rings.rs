@@ -71,7 +71,11 @@ impl Ring {
     fn read(&self, dma: &Dma, buffer: &Buffer, index: u32, out: &mut [u8]) -> Result<(), DmaFault> {
         for (n, part) in (0u32..).zip(out.chunks_mut(self.stride)) {
             let slot = self.size.slot(index.wrapping_add(n));
-            buffer.read(dma, self.offset + u64::from(slot) * self.stride as u64, part)?;
+            buffer.read(
+                dma,
+                self.offset + u64::from(slot) * self.stride as u64,
+                part,
+            )?;
         }
         Ok(())
     }
@@ -116,7 +120,13 @@ pub struct Rings {
 impl Rings {
     /// Makes empty rings.
     pub fn new(buffer: Buffer, shape: &Shape, limits: Limits, signal_all: bool) -> Self {
-        let ring = |offset, size, stride| Ring { offset, size, stride, producer: 0, next: 0 };
+        let ring = |offset, size, stride| Ring {
+            offset,
+            size,
+            stride,
+            producer: 0,
+            next: 0,
+        };
         Self {
             buffer,
             sq: ring(shape.sq_offset, shape.sq, BLOCK_SIZE),
@@ -128,7 +138,10 @@ impl Rings {
 
     /// Returns producer and next index of the send ring and of the receive ring.
     pub fn indices(&self) -> ((u32, u32), (u32, u32)) {
-        ((self.sq.producer, self.sq.next), (self.rq.producer, self.rq.next))
+        (
+            (self.sq.producer, self.sq.next),
+            (self.rq.producer, self.rq.next),
+        )
     }
 
     /// Returns the pages that the buffer keeps.
@@ -182,15 +195,19 @@ impl Rings {
         }
         if length > BLOCK_SIZE {
             let rest = &mut bytes[BLOCK_SIZE..length];
-            self.sq.read(dma, &self.buffer, index.wrapping_add(1), rest)?;
+            self.sq
+                .read(dma, &self.buffer, index.wrapping_add(1), rest)?;
         }
         Ok(length)
     }
 
     fn decode_send(&self, bytes: &[u8]) -> Result<SendWqe, Malformed> {
         let (ctrl, mut rest) = take::<SendCtrl>(bytes)?;
-        let opcode = SendOpcode::from_wire(ctrl.opcode).filter(|o| is_supported(*o)).ok_or(BAD)?;
-        let known = send_flag::SIGNALED | send_flag::SOLICITED | send_flag::FENCE | send_flag::INLINE;
+        let opcode = SendOpcode::from_wire(ctrl.opcode)
+            .filter(|o| is_supported(*o))
+            .ok_or(BAD)?;
+        let known =
+            send_flag::SIGNALED | send_flag::SOLICITED | send_flag::FENCE | send_flag::INLINE;
         if ctrl.flags & !known != 0
             || ctrl.rsvd.get() != 0
             || ctrl.index.get() != self.sq.next
@@ -240,7 +257,12 @@ impl Rings {
         Ok(wqe)
     }
 
-    fn inline(&self, ctrl: &SendCtrl, opcode: SendOpcode, rest: &[u8]) -> Result<Vec<u8>, Malformed> {
+    fn inline(
+        &self,
+        ctrl: &SendCtrl,
+        opcode: SendOpcode,
+        rest: &[u8],
+    ) -> Result<Vec<u8>, Malformed> {
         // What comes back needs memory to go to.
         let sends = !is_atomic(opcode) && opcode != SendOpcode::RdmaRead;
         if ctrl.num_sge != 0 || !sends {
@@ -262,7 +284,9 @@ impl Rings {
         if count > self.limits.max_sge || rest.len() != count * size_of::<DataSeg>() {
             return Err(BAD);
         }
-        (0..count).map(|_| Ok(sge(&take_from(&mut rest)?))).collect()
+        (0..count)
+            .map(|_| Ok(sge(&take_from(&mut rest)?)))
+            .collect()
     }
 
     /// Takes the next receive request.
@@ -272,7 +296,12 @@ impl Rings {
         }
         let index = self.rq.next;
         self.rq.next = index.wrapping_add(1);
-        let mut wqe = RecvWqe { index, sges: Vec::new(), length: 0, error: None };
+        let mut wqe = RecvWqe {
+            index,
+            sges: Vec::new(),
+            length: 0,
+            error: None,
+        };
         match self.decode_recv(dma, index) {
             Ok(sges) => {
                 wqe.length = total_length(&sges);
@@ -291,12 +320,18 @@ impl Rings {
         if ctrl.index.get() != index || ctrl.rsvd.get() != 0 || count > self.limits.max_sge {
             return Err(BAD);
         }
-        (0..count).map(|_| Ok(sge(&take_from(&mut rest)?))).collect()
+        (0..count)
+            .map(|_| Ok(sge(&take_from(&mut rest)?)))
+            .collect()
     }
 }
 
 fn sge(seg: &DataSeg) -> Sge {
-    Sge { addr: seg.addr.get(), length: seg.length.get(), lkey: seg.lkey.get() }
+    Sge {
+        addr: seg.addr.get(),
+        length: seg.length.get(),
+        lkey: seg.lkey.get(),
+    }
 }
 
 fn total_length(sges: &[Sge]) -> u64 {
@@ -309,8 +344,10 @@ fn is_supported(opcode: SendOpcode) -> bool {
 }
 
 fn has_remote(opcode: SendOpcode) -> bool {
-    matches!(opcode, SendOpcode::RdmaWrite | SendOpcode::RdmaWriteImm | SendOpcode::RdmaRead)
-        || is_atomic(opcode)
+    matches!(
+        opcode,
+        SendOpcode::RdmaWrite | SendOpcode::RdmaWriteImm | SendOpcode::RdmaRead
+    ) || is_atomic(opcode)
 }
 
 fn is_atomic(opcode: SendOpcode) -> bool {

@@ -52,18 +52,27 @@ impl FileMap {
     }
 
     pub(super) fn load_u32(&self, offset: u64) -> Option<u32> {
-        let cell = self.region.get_atomic_ref::<AtomicU32>(offset as usize).ok()?;
+        let cell = self
+            .region
+            .get_atomic_ref::<AtomicU32>(offset as usize)
+            .ok()?;
         Some(u32::from_le(cell.load(Ordering::Acquire)))
     }
 
     pub(super) fn store_u32(&self, offset: u64, value: u32) -> Option<()> {
-        let cell = self.region.get_atomic_ref::<AtomicU32>(offset as usize).ok()?;
+        let cell = self
+            .region
+            .get_atomic_ref::<AtomicU32>(offset as usize)
+            .ok()?;
         cell.store(value.to_le(), Ordering::Release);
         Some(())
     }
 
     pub(super) fn update_u64(&self, offset: u64, change: impl Fn(u64) -> u64) -> Option<u64> {
-        let cell = self.region.get_atomic_ref::<AtomicU64>(offset as usize).ok()?;
+        let cell = self
+            .region
+            .get_atomic_ref::<AtomicU64>(offset as usize)
+            .ok()?;
         let apply = |old| Some(change(u64::from_le(old)).to_le());
         match cell.fetch_update(Ordering::SeqCst, Ordering::SeqCst, apply) {
             Ok(old) | Err(old) => Some(u64::from_le(old)),

@@ -116,7 +116,14 @@ impl Dma {
                 Some((table.files.map(file, end)?, offset))
             }
         };
-        table.ranges.insert(addr, Range { size, rights, memory });
+        table.ranges.insert(
+            addr,
+            Range {
+                size,
+                rights,
+                memory,
+            },
+        );
         Ok(())
     }
 
@@ -136,7 +143,11 @@ impl Dma {
         if outside.is_some_and(|(start, range)| start + range.size > addr) {
             return Err(MapError::Range);
         }
-        let inside: Vec<u64> = table.ranges.range(addr..end).map(|(start, _)| *start).collect();
+        let inside: Vec<u64> = table
+            .ranges
+            .range(addr..end)
+            .map(|(start, _)| *start)
+            .collect();
         if inside.is_empty() {
             return Err(MapError::Missing);
         }
@@ -234,7 +245,8 @@ impl Dma {
     pub fn update_u64(&self, addr: u64, change: impl Fn(u64) -> u64) -> Result<u64, DmaFault> {
         let table = self.read_table();
         let (map, offset) = self.cell(&table, addr, 8, Need::Update)?;
-        map.update_u64(offset, change).ok_or_else(|| self.fault(addr))
+        map.update_u64(offset, change)
+            .ok_or_else(|| self.fault(addr))
     }
 
     fn fault(&self, addr: u64) -> DmaFault {

@@ -3,8 +3,14 @@
 use super::*;
 use rustix::fs::{ftruncate, memfd_create, MemfdFlags};
 
-const RW: Rights = Rights { read: true, write: true };
-const RO: Rights = Rights { read: true, write: false };
+const RW: Rights = Rights {
+    read: true,
+    write: true,
+};
+const RO: Rights = Rights {
+    read: true,
+    write: false,
+};
 
 fn memory(size: u64) -> File {
     let fd = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
@@ -25,7 +31,8 @@ fn scattered_pages_of_one_file_are_one_mapping_and_one_transfer() {
     // Neighbours in I/O virtual addresses that are reversed in the file, as behind an IOMMU.
     for page in 0..4u64 {
         let at = (file.try_clone().unwrap(), (3 - page) * 0x1000);
-        dma.map(0x10_0000 + page * 0x1000, 0x1000, RW, Some(at)).unwrap();
+        dma.map(0x10_0000 + page * 0x1000, 0x1000, RW, Some(at))
+            .unwrap();
     }
     assert_eq!(dma.counts(), (4, 1));
     let data: Vec<u8> = (0..0x3000u32).map(|i| (i * 7) as u8).collect();
@@ -42,13 +49,20 @@ fn scattered_pages_of_one_file_are_one_mapping_and_one_transfer() {
 fn a_transfer_that_is_not_wholly_mapped_writes_nothing() {
     let dma = open();
     let file = memory(0x2000);
-    dma.map(0x1000, 0x1000, RW, Some((file.try_clone().unwrap(), 0))).unwrap();
-    assert_eq!(dma.write_bytes(0x1ff0, &[1; 32]), Err(DmaFault { addr: 0x2000 }));
+    dma.map(0x1000, 0x1000, RW, Some((file.try_clone().unwrap(), 0)))
+        .unwrap();
+    assert_eq!(
+        dma.write_bytes(0x1ff0, &[1; 32]),
+        Err(DmaFault { addr: 0x2000 })
+    );
     let mut tail = [9; 16];
     dma.read(0x1ff0, &mut tail).unwrap();
     assert_eq!(tail, [0; 16]);
     dma.map(0x2000, 0x1000, RO, Some((file, 0x1000))).unwrap();
-    assert_eq!(dma.write_bytes(0x1ff0, &[1; 32]), Err(DmaFault { addr: 0x2000 }));
+    assert_eq!(
+        dma.write_bytes(0x1ff0, &[1; 32]),
+        Err(DmaFault { addr: 0x2000 })
+    );
     dma.read(0x1ff0, &mut [0; 32]).unwrap();
     assert_eq!(dma.faults(), 2);
 }
@@ -83,12 +97,27 @@ fn bad_ranges_are_refused() {
     let file = memory(0x2000);
     let at = |offset| Some((file.try_clone().unwrap(), offset));
     assert!(matches!(dma.map(0, 0, RW, at(0)), Err(MapError::Range)));
-    assert!(matches!(dma.map(u64::MAX, 2, RW, at(0)), Err(MapError::Range)));
-    assert!(matches!(dma.map(0, 0x1000, RW, at(0x1001)), Err(MapError::Range)));
-    assert!(matches!(dma.map(0, 0x1000, RW, at(u64::MAX)), Err(MapError::Range)));
+    assert!(matches!(
+        dma.map(u64::MAX, 2, RW, at(0)),
+        Err(MapError::Range)
+    ));
+    assert!(matches!(
+        dma.map(0, 0x1000, RW, at(0x1001)),
+        Err(MapError::Range)
+    ));
+    assert!(matches!(
+        dma.map(0, 0x1000, RW, at(u64::MAX)),
+        Err(MapError::Range)
+    ));
     dma.map(0x1000, 0x1000, RW, at(0)).unwrap();
-    assert!(matches!(dma.map(0x1fff, 1, RW, at(0)), Err(MapError::Overlap)));
-    assert!(matches!(dma.map(0xfff, 2, RW, at(0)), Err(MapError::Overlap)));
+    assert!(matches!(
+        dma.map(0x1fff, 1, RW, at(0)),
+        Err(MapError::Overlap)
+    ));
+    assert!(matches!(
+        dma.map(0xfff, 2, RW, at(0)),
+        Err(MapError::Overlap)
+    ));
     assert!(matches!(dma.unmap(0x1800, 0x1000), Err(MapError::Range)));
     assert!(matches!(dma.unmap(0x800, 0x1000), Err(MapError::Range)));
     assert!(matches!(dma.unmap(0x4000, 0x1000), Err(MapError::Missing)));
@@ -99,7 +128,8 @@ fn bad_ranges_are_refused() {
 fn atomics_need_alignment_and_both_rights() {
     let dma = open();
     dma.map(0, 0x1000, RW, Some((memory(0x1000), 0))).unwrap();
-    dma.map(0x1000, 0x1000, RO, Some((memory(0x1000), 0))).unwrap();
+    dma.map(0x1000, 0x1000, RO, Some((memory(0x1000), 0)))
+        .unwrap();
     assert_eq!(dma.update_u64(8, |v| v + 5), Ok(0));
     assert_eq!(dma.update_u64(8, |v| v + 5), Ok(5));
     assert!(dma.update_u64(12, |v| v).is_err());

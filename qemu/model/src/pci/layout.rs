@@ -72,7 +72,11 @@ fn put32(bytes: &mut [u8; CONFIG_SIZE], at: usize, value: u32) {
 impl Layout {
     pub(super) fn new(identity: &Identity) -> Self {
         let zero = || Box::new([0; CONFIG_SIZE]);
-        let mut layout = Self { initial: zero(), writable: zero(), clearable: zero() };
+        let mut layout = Self {
+            initial: zero(),
+            writable: zero(),
+            clearable: zero(),
+        };
         layout.header(identity);
         layout.bars(identity);
         layout.msix(identity);
@@ -133,12 +137,12 @@ impl Layout {
         // Last capability; version 2, endpoint.
         put(init, EXPRESS, &[0x10, 0x00, 0x02, 0x00]);
         // Device capabilities: FLR, role-based errors, extended tags, payload up to 512 bytes.
-        put32(init, EXPRESS + 0x04, 1 << 28 | 1 << 15 | 1 << 5 | 2);
+        put32(init, EXPRESS + 0x04, (1 << 28) | (1 << 15) | (1 << 5) | 2);
         // Device control: read requests up to 512 bytes, relaxed ordering, no snoop.
         put16(init, DEVICE_CONTROL, 0x2810);
         // Link capabilities and status: 16 GT/s, x16, ASPM optionality.
-        put32(init, EXPRESS + 0x0c, 1 << 22 | 16 << 4 | 4);
-        put16(init, EXPRESS + 0x12, 1 << 12 | 16 << 4 | 4);
+        put32(init, EXPRESS + 0x0c, (1 << 22) | (16 << 4) | 4);
+        put16(init, EXPRESS + 0x12, (1 << 12) | (16 << 4) | 4);
         // Device capabilities 2: completion timeout ranges A to D and disable.
         put32(init, EXPRESS + 0x24, 0x1f);
         // Link capabilities 2: 2.5 to 16 GT/s; link control 2: target 16 GT/s.
@@ -153,13 +157,17 @@ impl Layout {
 
     fn extended(&mut self, at: usize, id: u16, version: u8, next: usize) {
         // CAST: Offsets are 12 bits.
-        let header = u32::from(id) | u32::from(version) << 16 | (next as u32) << 20;
+        let header = u32::from(id) | (u32::from(version) << 16) | ((next as u32) << 20);
         put32(&mut self.initial, at, header);
     }
 
     fn serial(&mut self, identity: &Identity) {
         self.extended(SERIAL, 0x0003, 1, AER);
-        put(&mut self.initial, SERIAL + 4, &identity.serial.to_le_bytes());
+        put(
+            &mut self.initial,
+            SERIAL + 4,
+            &identity.serial.to_le_bytes(),
+        );
     }
 
     fn aer(&mut self) {

@@ -44,7 +44,10 @@ impl ConfigSpace {
     /// Makes the configuration space of a function after a reset.
     pub fn new(identity: &Identity) -> Self {
         let layout = Layout::new(identity);
-        Self { bytes: layout.initial.clone(), layout }
+        Self {
+            bytes: layout.initial.clone(),
+            layout,
+        }
     }
 
     /// Reads from `offset` on.
@@ -76,7 +79,9 @@ impl ConfigSpace {
         if flr || woken {
             self.reset();
         }
-        Effect { reset: flr || woken }
+        Effect {
+            reset: flr || woken,
+        }
     }
 
     /// Puts every register but the sticky ones to its initial value.

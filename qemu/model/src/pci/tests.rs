@@ -35,11 +35,15 @@ fn bars_size_themselves() {
         let at = 0x10 + 4 * bar;
         let kind = get32(&space, at) & 0xf;
         assert_eq!(kind & 6, 4, "BAR{bar} is 64 bits wide");
-        assert_eq!(kind & 8 != 0, bar == 2, "only the doorbells are prefetchable");
+        assert_eq!(
+            kind & 8 != 0,
+            bar == 2,
+            "only the doorbells are prefetchable"
+        );
         space.write(at, &[0xff; 8]);
         let low = u64::from(get32(&space, at) & !0xf);
         let high = u64::from(get32(&space, at + 4));
-        assert_eq!((high << 32 | low).wrapping_neg(), size);
+        assert_eq!(((high << 32) | low).wrapping_neg(), size);
     }
 }
 

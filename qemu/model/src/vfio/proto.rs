@@ -208,15 +208,46 @@ pub struct SmallWrite {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "fields are those of the specification")]
 pub enum Request<'a> {
-    Version { major: u16, minor: u16, max_fds: usize },
-    DmaMap { addr: u64, size: u64, offset: u64, read: bool, write: bool },
-    DmaUnmap { addr: u64, size: u64, all: bool },
+    Version {
+        major: u16,
+        minor: u16,
+        max_fds: usize,
+    },
+    DmaMap {
+        addr: u64,
+        size: u64,
+        offset: u64,
+        read: bool,
+        write: bool,
+    },
+    DmaUnmap {
+        addr: u64,
+        size: u64,
+        all: bool,
+    },
     DeviceInfo,
-    RegionInfo { index: u32 },
-    IrqInfo { index: u32 },
-    SetIrqs { index: u32, start: u32, count: u32, operation: IrqOperation },
-    Read { region: u32, offset: u64, count: usize },
-    Write { region: u32, offset: u64, data: &'a [u8] },
+    RegionInfo {
+        index: u32,
+    },
+    IrqInfo {
+        index: u32,
+    },
+    SetIrqs {
+        index: u32,
+        start: u32,
+        count: u32,
+        operation: IrqOperation,
+    },
+    Read {
+        region: u32,
+        offset: u64,
+        count: usize,
+    },
+    Write {
+        region: u32,
+        offset: u64,
+        data: &'a [u8],
+    },
     WriteMulti(Vec<SmallWrite>),
     Reset,
 }
@@ -243,7 +274,9 @@ impl<'a> Request<'a> {
                 let index = take::<RegionInfo>(body)?.0.index;
                 Ok(Self::RegionInfo { index })
             }
-            command::DEVICE_GET_IRQ_INFO => Ok(Self::IrqInfo { index: take::<IrqInfo>(body)?.0.index }),
+            command::DEVICE_GET_IRQ_INFO => Ok(Self::IrqInfo {
+                index: take::<IrqInfo>(body)?.0.index,
+            }),
             command::DEVICE_SET_IRQS => set_irqs(body),
             command::REGION_READ => read(body),
             command::REGION_WRITE => write(body),
@@ -312,7 +345,11 @@ fn dma_unmap(body: &[u8]) -> Result<Request<'_>, Errno> {
     if all && (unmap.addr != 0 || unmap.size != 0) {
         return Err(Errno::INVAL);
     }
-    Ok(Request::DmaUnmap { addr: unmap.addr, size: unmap.size, all })
+    Ok(Request::DmaUnmap {
+        addr: unmap.addr,
+        size: unmap.size,
+        all,
+    })
 }
 
 fn set_irqs(body: &[u8]) -> Result<Request<'_>, Errno> {
@@ -330,7 +367,12 @@ fn set_irqs(body: &[u8]) -> Result<Request<'_>, Errno> {
         vfio::VFIO_IRQ_SET_DATA_BOOL => return Err(Errno::NOTSUP),
         _ => return Err(Errno::INVAL),
     };
-    Ok(Request::SetIrqs { index: set.index, start: set.start, count: set.count, operation })
+    Ok(Request::SetIrqs {
+        index: set.index,
+        start: set.start,
+        count: set.count,
+        operation,
+    })
 }
 
 fn read(body: &[u8]) -> Result<Request<'_>, Errno> {
@@ -339,13 +381,21 @@ fn read(body: &[u8]) -> Result<Request<'_>, Errno> {
     if count > MAX_DATA {
         return Err(Errno::TOOBIG);
     }
-    Ok(Request::Read { region: access.region, offset: access.offset, count })
+    Ok(Request::Read {
+        region: access.region,
+        offset: access.offset,
+        count,
+    })
 }
 
 fn write(body: &[u8]) -> Result<Request<'_>, Errno> {
     let (access, data) = take::<Access>(body)?;
     let data = data.get(..access.count as usize).ok_or(Errno::INVAL)?;
-    Ok(Request::Write { region: access.region, offset: access.offset, data })
+    Ok(Request::Write {
+        region: access.region,
+        offset: access.offset,
+        data,
+    })
 }
 
 fn write_multi(body: &[u8]) -> Result<Request<'_>, Errno> {
@@ -381,7 +431,12 @@ impl Reply {
     /// Starts a reply to the message with `header`.
     pub fn start(&mut self, header: &Header) {
         self.bytes.clear();
-        let reply = Header { flags: TYPE_REPLY, error: 0, size: 0, ..*header };
+        let reply = Header {
+            flags: TYPE_REPLY,
+            error: 0,
+            size: 0,
+            ..*header
+        };
         self.push(&reply);
     }
 
@@ -426,7 +481,12 @@ impl Reply {
     /// Appends what DMA_UNMAP answers.
     pub fn dma_unmap(&mut self, addr: u64, size: u64, all: bool) {
         let flags = if all { UNMAP_ALL } else { 0 };
-        self.push(&DmaUnmap { argsz: size_of::<DmaUnmap>() as u32, flags, addr, size });
+        self.push(&DmaUnmap {
+            argsz: size_of::<DmaUnmap>() as u32,
+            flags,
+            addr,
+            size,
+        });
     }
 
     /// Appends the description of a PCI device that can be reset.
@@ -456,7 +516,11 @@ impl Reply {
     pub fn irq_info(&mut self, index: u32, count: u32) {
         self.push(&IrqInfo {
             argsz: size_of::<IrqInfo>() as u32,
-            flags: if count == 0 { 0 } else { vfio::VFIO_IRQ_INFO_EVENTFD },
+            flags: if count == 0 {
+                0
+            } else {
+                vfio::VFIO_IRQ_INFO_EVENTFD
+            },
             index,
             count,
         });
@@ -465,7 +529,11 @@ impl Reply {
     /// Appends the head of what an access answers and `count` bytes, which it returns.
     pub fn access(&mut self, region: u32, offset: u64, count: usize) -> &mut [u8] {
         // CAST: `Request::parse` bounds it.
-        self.push(&Access { offset, region, count: count as u32 });
+        self.push(&Access {
+            offset,
+            region,
+            count: count as u32,
+        });
         let at = self.bytes.len();
         self.bytes.resize(at + count, 0);
         &mut self.bytes[at..]
@@ -474,7 +542,11 @@ impl Reply {
     /// Appends the head of what a write answers.
     pub fn written(&mut self, region: u32, offset: u64, count: usize) {
         // CAST: A message is shorter than 4 GiB.
-        self.push(&Access { offset, region, count: count as u32 });
+        self.push(&Access {
+            offset,
+            region,
+            count: count as u32,
+        });
     }
 
     /// Appends what REGION_WRITE_MULTI answers.

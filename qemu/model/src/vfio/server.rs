@@ -77,7 +77,10 @@ impl Server {
 
     /// Returns what ends the server.
     pub fn stopper(&self) -> Stop {
-        Stop { listener: Arc::clone(&self.listener), state: Arc::clone(&self.state) }
+        Stop {
+            listener: Arc::clone(&self.listener),
+            state: Arc::clone(&self.state),
+        }
     }
 
     /// Serves one client after the other until [`Stop::stop`].
@@ -91,7 +94,10 @@ impl Server {
                 log::warn!("{}: connection closed: {error}", self.path.display());
             }
             device.disconnected();
-            self.state.lock().unwrap_or_else(PoisonError::into_inner).client = None;
+            self.state
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .client = None;
         }
         Ok(())
     }
@@ -130,12 +136,20 @@ struct Connection {
 
 impl Connection {
     fn new(stream: UnixStream) -> Self {
-        Self { stream, buffer: Vec::new(), start: 0, fds: Vec::new(), reply: Reply::default() }
+        Self {
+            stream,
+            buffer: Vec::new(),
+            start: 0,
+            fds: Vec::new(),
+            reply: Reply::default(),
+        }
     }
 
     fn serve(&mut self, device: &mut dyn Device) -> io::Result<()> {
         while self.fill(HEADER_SIZE)? {
-            let head = self.buffer[self.start..].first_chunk().expect("`fill` got a header");
+            let head = self.buffer[self.start..]
+                .first_chunk()
+                .expect("`fill` got a header");
             let header = Header::parse(head)?;
             let size = header.size as usize;
             if !self.fill(size)? {
@@ -186,7 +200,12 @@ impl Connection {
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let received = loop {
             let mut iov = [IoSliceMut::new(&mut self.buffer[old..])];
-            match recvmsg(&self.stream, &mut iov, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            match recvmsg(
+                &self.stream,
+                &mut iov,
+                &mut ancillary,
+                RecvFlags::CMSG_CLOEXEC,
+            ) {
                 Err(Errno::INTR) => {}
                 other => break other,
             }
@@ -221,9 +240,21 @@ fn answer(
     match Request::parse(header, body)? {
         Request::Version { major: 0, .. } => reply.version(),
         Request::Version { .. } => return Err(Errno::INVAL),
-        Request::DmaMap { addr, size, offset, read, write } => {
+        Request::DmaMap {
+            addr,
+            size,
+            offset,
+            read,
+            write,
+        } => {
             let file = fds.pop().map(|file| (file, offset));
-            device.dma_map(DmaRange { addr, size, read, write, file })?;
+            device.dma_map(DmaRange {
+                addr,
+                size,
+                read,
+                write,
+                file,
+            })?;
         }
         Request::DmaUnmap { addr, size, all } => {
             device.dma_unmap((!all).then_some((addr, size)))?;
@@ -238,15 +269,28 @@ fn answer(
             let count = device.irqs(index).ok_or(Errno::INVAL)?;
             reply.irq_info(index, count);
         }
-        Request::SetIrqs { index, start, count, operation } => {
+        Request::SetIrqs {
+            index,
+            start,
+            count,
+            operation,
+        } => {
             let action = irq_action(device, index, start, count, operation, fds)?;
             device.set_irqs(index, action)?;
         }
-        Request::Read { region, offset, count } => {
+        Request::Read {
+            region,
+            offset,
+            count,
+        } => {
             check(device, region, offset, count)?;
             device.read(region, offset, reply.access(region, offset, count))?;
         }
-        Request::Write { region, offset, data } => {
+        Request::Write {
+            region,
+            offset,
+            data,
+        } => {
             write(device, region, offset, data)?;
             reply.written(region, offset, data.len());
         }

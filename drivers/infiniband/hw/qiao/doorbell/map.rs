@@ -9,7 +9,7 @@ const FIRSTS: u64 = 0x5555_5555_5555_5555;
 
 /// Takes a slot, of a pair that is broken already if there is one.
 pub(crate) fn take_one(words: &mut [u64]) -> Option<u32> {
-    let broken = |word: u64| (word ^ word >> 1) & FIRSTS;
+    let broken = |word: u64| (word ^ (word >> 1)) & FIRSTS;
     let place = words.iter().position(|&w| broken(w) != 0);
     let place = place.or_else(|| words.iter().position(|&w| w != u64::MAX))?;
     let word = words.get_mut(place)?;
@@ -17,14 +17,14 @@ pub(crate) fn take_one(words: &mut [u64]) -> Option<u32> {
         0 => (!*word).trailing_zeros() & !1,
         pairs => pairs.trailing_zeros(),
     };
-    let bit = pair + (*word >> pair & 1) as u32;
+    let bit = pair + ((*word >> pair) & 1) as u32;
     *word |= 1 << bit;
     Some(place as u32 * u64::BITS + bit)
 }
 
 /// Takes two slots in a row, and returns the first.
 pub(crate) fn take_pair(words: &mut [u64]) -> Option<u32> {
-    let whole = |word: u64| !(word | word >> 1) & FIRSTS;
+    let whole = |word: u64| !(word | (word >> 1)) & FIRSTS;
     let place = words.iter().position(|&w| whole(w) != 0)?;
     let word = words.get_mut(place)?;
     let bit = whole(*word).trailing_zeros();

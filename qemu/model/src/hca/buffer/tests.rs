@@ -14,7 +14,16 @@ fn host() -> Dma {
     let fd = memfd_create("host", MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&fd, SIZE).unwrap();
     let dma = Dma::default();
-    dma.map(0, SIZE, Rights { read: true, write: true }, Some((File::from(fd), 0))).unwrap();
+    dma.map(
+        0,
+        SIZE,
+        Rights {
+            read: true,
+            write: true,
+        },
+        Some((File::from(fd), 0)),
+    )
+    .unwrap();
     dma.set_gate(Gate::BusMaster, true);
     dma
 }
@@ -51,7 +60,10 @@ fn three_levels_reach_the_right_pages() {
     let buffer = Buffer::walk(&dma, &list, length, ALL_SIZES, usize::MAX).unwrap();
     assert_eq!(buffer.pages, pages);
     assert_eq!(buffer.locate(0), Some((7, 4089)));
-    assert_eq!(buffer.locate(length - 1), Some((pages.len() as u64 * 4096 - 1, 1)));
+    assert_eq!(
+        buffer.locate(length - 1),
+        Some((pages.len() as u64 * 4096 - 1, 1))
+    );
     assert_eq!(buffer.locate(length).map(|(_, left)| left), None);
 }
 
@@ -59,9 +71,14 @@ fn three_levels_reach_the_right_pages() {
 fn malformed_lists_are_refused() {
     let dma = host();
     let good = list(&dma, 0x10_0000, &[0x1000, 0x2000], 12, 0);
-    let walk = |list: &PageList, length| Buffer::walk(&dma, list, length, ALL_SIZES, 1000).map(|_| ());
+    let walk =
+        |list: &PageList, length| Buffer::walk(&dma, list, length, ALL_SIZES, 1000).map(|_| ());
     assert_eq!(walk(&good, 0x2000), Ok(()));
-    assert_eq!(walk(&good, 0x2001), Err(WalkError::Operand), "ring too small");
+    assert_eq!(
+        walk(&good, 0x2001),
+        Err(WalkError::Operand),
+        "ring too small"
+    );
     assert_eq!(walk(&good, 0), Err(WalkError::Operand));
     assert_eq!(walk(&good, u64::MAX), Err(WalkError::Operand));
     let change = |change: fn(&mut PageList)| {
@@ -78,7 +95,10 @@ fn malformed_lists_are_refused() {
     assert_eq!(change(|l| l.offset.set(0x1000)), Err(WalkError::Operand));
     assert_eq!(change(|l| l.rsvd.set(1)), Err(WalkError::Operand));
     assert_eq!(change(|l| l.addr.set(0x10_0008)), Err(WalkError::Operand));
-    assert!(matches!(change(|l| l.addr.set(SIZE)), Err(WalkError::Dma(_))));
+    assert!(matches!(
+        change(|l| l.addr.set(SIZE)),
+        Err(WalkError::Dma(_))
+    ));
     let unaligned = list(&dma, 0x10_0000, &[0x1000, 0x2008], 12, 0);
     assert_eq!(walk(&unaligned, 0x2000), Err(WalkError::Operand));
     assert!(matches!(
