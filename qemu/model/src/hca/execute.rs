@@ -5,11 +5,12 @@
 use super::buffer::{Buffer, WalkError};
 use super::core::Pd;
 use super::mkey::{key_parts, rights_are_valid, Memory, Mkey};
-use super::port::{DEFAULT_PKEY, GIDS, MAX_MESSAGE, PKEYS};
+use super::port::{DEFAULT_PKEY, GIDS, PKEYS};
 use super::qp::{QueuePair, Side};
 use super::queue::{Cq, Eq};
 use super::rings::{Limits, Rings, Shape};
 use super::{Hca, SlotOwner};
+use crate::transport::MAX_MESSAGE;
 use crate::transport::{self, ModifyError};
 use qiao_hw::caps::Caps;
 use qiao_hw::cmd::{
