@@ -25,7 +25,7 @@ pub fn header() -> String {
     for set in catalogue::NUMBERS {
         out.push('\n');
         for n in set.numbers {
-            let name = format!("QIAO_{}_{}", upper(set.name), upper(n.name));
+            let name = format!("QIAO_{}_{}", prefix(set.name), upper(n.name));
             define(&mut out, &name, n.value);
         }
     }
@@ -50,6 +50,16 @@ pub fn header() -> String {
     }
     out.push_str("\n#endif /* QIAO_HW_H */\n");
     out
+}
+
+/// The bits of a register are named after it, so that they differ from enumerations of a like name.
+fn prefix(set: &str) -> String {
+    let name = upper(set);
+    let of_register = set.starts_with(char::is_lowercase);
+    if of_register && bar::REGISTERS.iter().any(|r| r.name == name) {
+        return format!("REG_{name}");
+    }
+    name
 }
 
 fn define(out: &mut String, name: &str, value: u64) {

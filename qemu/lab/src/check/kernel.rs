@@ -73,6 +73,7 @@ fn checkpatch(artefacts: &Artefacts, files: &[PathBuf]) -> Result<String> {
     let mut checkpatch = Command::new("perl");
     checkpatch.arg(script).args([
         "--no-tree",
+        "--strict",
         "--terse",
         "--no-summary",
         "--show-types",

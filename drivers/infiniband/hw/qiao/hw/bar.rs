@@ -47,7 +47,10 @@ pub const VERSION_MINOR: u16 = 1;
 pub const ALL_ONES: u32 = u32::MAX;
 
 macro_rules! registers {
-    ($( $(#[doc = $doc:literal])+ $name:ident @ $offset:literal, $size:literal, $access:literal; )*) => {
+    ($(
+        $(#[doc = $doc:literal])+
+        $name:ident @ $offset:literal, $size:literal, $access:literal;
+    )*) => {
         /// Offsets of the registers in BAR0, in bytes.
         pub mod reg {
             $( $(#[doc = $doc])+ pub const $name: usize = $offset; )*

@@ -10,9 +10,9 @@ use crate::{
 };
 
 layout! {
-    /// What a part has. Lies in BAR0 where `reg::CAPS` says, is read in 4-byte words and is constant
-    /// from one reset to the next. A later minor version may append fields; a reader takes those it
-    /// knows.
+    /// What a part has. Lies in BAR0 where `reg::CAPS` says, is read in 4-byte words and is
+    /// constant from one reset to the next. A later minor version may append fields; a reader
+    /// takes those it knows.
     pub struct Caps[256] {
         /// Features; bits in `feature`.
         pub features: U64,
@@ -22,7 +22,8 @@ layout! {
         pub node_guid: U64,
         /// GUID of the system image: equal on all functions of one board.
         pub sys_image_guid: U64,
-        /// Page sizes that page lists may use: bit n for 2^n bytes, n from 12 to 31; 12 is always set.
+        /// Page sizes that page lists may use: bit n for 2^n bytes, n from 12 to 31; 12 is always
+        /// set.
         pub page_sizes: U64,
         /// Largest memory region in bytes.
         pub max_mr_size: U64,

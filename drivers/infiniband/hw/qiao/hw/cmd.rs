@@ -4,9 +4,9 @@
 //!
 //! The driver writes [`Entry`]s to the command ring and rings `reg::CMDQ_PRODUCER`. The device
 //! executes them in any order and concurrently unless one names an object of another that has not
-//! completed, writes a [`Completion`] for each, and raises the vector of `reg::CMDQ_CONFIG`. At most
-//! as many commands may be outstanding as the ring has entries. An entry of the command ring may be
-//! reused when the command that it held has completed.
+//! completed, writes a [`Completion`] for each, and raises the vector of `reg::CMDQ_CONFIG`. At
+//! most as many commands may be outstanding as the ring has entries. An entry of the command ring
+//! may be reused when the command that it held has completed.
 //!
 //! The id ties a completion to its command. After a timeout the driver does not use that id again
 //! until the device has been reset, so that a late answer meets nobody.
@@ -171,8 +171,8 @@ impl Entry {
         entry
     }
 
-    /// Returns the operands of a `C`; [`None`] if the rest of the payload or a reserved field is not
-    /// zero.
+    /// Returns the operands of a `C`; [`None`] if the rest of the payload or a reserved field is
+    /// not zero.
     pub fn operands<C: Command>(&self) -> Option<C> {
         if self.rsvd0.get() != 0 || self.rsvd1.get() != 0 {
             return None;

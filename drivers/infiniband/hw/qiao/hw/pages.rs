@@ -13,8 +13,8 @@ layout! {
     /// A buffer as a list of equal pages.
     ///
     /// Level 0: `addr` is the only page. Level 1: `addr` is a table of the DMA addresses of up to
-    /// 512 pages. Level n: `addr` is a table of up to 512 tables of level n - 1, all but the last of
-    /// which are full. The device reads the tables while it runs the command and not later.
+    /// 512 pages. Level n: `addr` is a table of up to 512 tables of level n - 1, all but the last
+    /// of which are full. The device reads the tables while it runs the command and not later.
     pub struct PageList[24] {
         /// DMA address of the page (level 0) or of the first table.
         pub addr: U64,

@@ -19,9 +19,10 @@ constants! {
 layout! {
     /// Creates a CQ.
     ///
-    /// The buffer holds `2^log_entries` `cqe::Cqe`s, zeroed by the owner, and behind them the doorbell
-    /// record: 64 bytes of which the first four are the free-running consumer index. The device reads
-    /// the record only to detect an overflow, which puts the CQ into error and raises `CqError`.
+    /// The buffer holds `2^log_entries` `cqe::Cqe`s, zeroed by the owner, and behind them the
+    /// doorbell record: 64 bytes of which the first four are the free-running consumer index. The
+    /// device reads the record only to detect an overflow, which puts the CQ into error and raises
+    /// `CqError`.
     pub struct CreateCq[48] {
         /// CQ number.
         pub cqn: U32,

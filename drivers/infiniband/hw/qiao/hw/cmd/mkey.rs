@@ -11,8 +11,8 @@ use crate::{
 constants! {
     /// Bits of `CreateMkey::flags`.
     pub mod mkey_flag: u32 {
-        /// No translation and no bounds: addresses are DMA addresses. For the kernel's own PDs; start,
-        /// length and the page list are zero.
+        /// No translation and no bounds: addresses are DMA addresses. For the kernel's own PDs;
+        /// start, length and the page list are zero.
         PHYSICAL = 1 << 0,
         /// Created without translation, to be filled by fast registration.
         FREE = 1 << 1,

@@ -64,9 +64,9 @@ layout! {
 command!(CreateQp => CreateQp, NoReply);
 
 layout! {
-    /// Destroys a QP in any state. After the completion the device touches neither its buffer nor the
-    /// memory of its requests, and writes no completion or event of it; requests that had none get
-    /// none.
+    /// Destroys a QP in any state. After the completion the device touches neither its buffer nor
+    /// the memory of its requests, and writes no completion or event of it; requests that had none
+    /// get none.
     pub struct DestroyQp[8] {
         /// QP number.
         pub qpn: U32,
@@ -77,8 +77,8 @@ layout! {
 command!(DestroyQp => DestroyQp, NoReply);
 
 layout! {
-    /// Changes state and attributes. `BadState` if IBTA 10.3.1 has no such transition from the state
-    /// that the QP is in, `BadOperand` if an attribute is missing or out of range.
+    /// Changes state and attributes. `BadState` if IBTA 10.3.1 has no such transition from the
+    /// state that the QP is in, `BadOperand` if an attribute is missing or out of range.
     pub struct ModifyQp[112] {
         /// QP number.
         pub qpn: U32,
@@ -102,7 +102,8 @@ layout! {
 command!(QueryQp => QueryQp, QueryQpReply);
 
 layout! {
-    /// State and attributes; in `attr.sq_psn` and `attr.rq_psn` the next ones to be sent and expected.
+    /// State and attributes; in `attr.sq_psn` and `attr.rq_psn` the next ones to be sent and
+    /// expected.
     pub struct QueryQpReply[112] {
         /// Whether the send queue drains (state SQD only): 0 or 1.
         pub sq_draining: u8,
