@@ -1,0 +1,494 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! A guest without QEMU: a vfio-user client with memory of its own that drives an HCA as a driver and a
+//! program would.
+
+use qiao_fabric::link::Faults;
+use qiao_hw::bar::{control, reg, status};
+use qiao_hw::cmd::*;
+use qiao_hw::cqe::Cqe;
+use qiao_hw::describe::Described;
+use qiao_hw::pages::PageList;
+use qiao_hw::qp::{access, attr, Mtu, QpAttr, QpState, QpType};
+use qiao_hw::ring::{is_written, RingSize};
+use qiao_hw::wqe::*;
+use qiao_model::config::Config;
+use qiao_model::model::Model;
+use rustix::fs::{memfd_create, MemfdFlags};
+use rustix::net::{sendmsg, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use std::fs::File;
+use std::io::{IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// Bytes of the memory of a guest.
+const MEMORY: u64 = 16 << 20;
+
+/// How long anything may take before the test fails: far more than it does.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const CONTROL: u32 = 0;
+const DOORBELLS: u32 = 2;
+const CONFIG: u32 = 7;
+
+/// What a connected queue pair is told on its way to RTS.
+const ATTRIBUTES: u32 = attr::STATE
+    | attr::ACCESS
+    | attr::PKEY_INDEX
+    | attr::PORT
+    | attr::PATH
+    | attr::PATH_MTU
+    | attr::TIMEOUT
+    | attr::RETRY_COUNT
+    | attr::RNR_RETRY
+    | attr::RQ_PSN
+    | attr::SQ_PSN
+    | attr::MAX_RD_ATOMIC
+    | attr::MAX_DEST_RD_ATOMIC
+    | attr::MIN_RNR_TIMER
+    | attr::DEST_QPN;
+
+const LOG_COMMANDS: u8 = 4;
+pub const LOG_CQE: u8 = 6;
+pub const LOG_SQ: u8 = 5;
+pub const LOG_RQ: u8 = 4;
+const LOG_STRIDE: u8 = 6;
+
+/// A model in this process.
+pub struct World {
+    pub dir: tempfile::TempDir,
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl World {
+    /// Two HCAs `a` and `b` on a link with faults; `extra` is appended to the configuration.
+    pub fn new(faults: Faults, extra: &str) -> Self {
+        let dir = tempfile::Builder::new().prefix("q").tempdir().unwrap();
+        let mut text = String::from("seed = 7\n");
+        for name in ["a", "b"] {
+            let socket = dir.path().join(name);
+            text += &format!("[[hca]]\nname = \"{name}\"\nsocket = {socket:?}\n");
+        }
+        text += "[[link]]\nends = [\"a:1\", \"b:1\"]\n";
+        text += extra;
+        let mut config: Config = toml::from_str(&text).unwrap();
+        config.faults = faults;
+        let model = Model::new(&config).unwrap();
+        let (reader, writer) = UnixStream::pair().unwrap();
+        let thread = std::thread::spawn(move || model.run(reader.as_fd()).unwrap());
+        let stop = Some(writer);
+        Self {
+            dir,
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    pub fn guest(&self, name: &str) -> Guest {
+        Guest::new(&self.dir.path().join(name))
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // The other end of a closed pair is readable.
+        self.stop = None;
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(matches!(ended, Some(Ok(()))), "the model ends cleanly");
+    }
+}
+
+/// The client.
+pub struct Guest {
+    stream: UnixStream,
+    memory: File,
+    next_page: u64,
+    commands: u64,
+    completions: u64,
+    issued: u32,
+}
+
+/// A queue pair with a CQ of its own.
+pub struct Queue {
+    pub qpn: u32,
+    pub slot: u32,
+    buffer: u64,
+    pub cq: u64,
+    consumer: u32,
+    pub sent: u32,
+    pub received: u32,
+}
+
+impl Guest {
+    fn new(path: &Path) -> Self {
+        let memory = File::from(memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());
+        memory.set_len(MEMORY).unwrap();
+        let stream = UnixStream::connect(path).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut guest = Self {
+            stream,
+            memory,
+            next_page: 1,
+            commands: 0,
+            completions: 0,
+            issued: 0,
+        };
+        guest.call(
+            1,
+            &[&[0; 4][..], b"{\"capabilities\":{\"max_msg_fds\":16}}\0"].concat(),
+            false,
+        );
+        let mut map = Vec::new();
+        map.extend_from_slice(&32u32.to_ne_bytes());
+        map.extend_from_slice(&3u32.to_ne_bytes());
+        for word in [0, 0, MEMORY] {
+            map.extend_from_slice(&u64::to_ne_bytes(word));
+        }
+        guest.call(2, &map, true);
+        // Memory space and bus master.
+        guest.write(CONFIG, 4, &6u16.to_le_bytes());
+        guest
+    }
+
+    /// Sends a request and returns the body of the reply.
+    fn call(&mut self, command: u16, body: &[u8], with_memory: bool) -> Vec<u8> {
+        let mut message = Vec::new();
+        message.extend_from_slice(&7u16.to_ne_bytes());
+        message.extend_from_slice(&command.to_ne_bytes());
+        message.extend_from_slice(&(16 + body.len() as u32).to_ne_bytes());
+        message.extend_from_slice(&[0; 8]);
+        message.extend_from_slice(body);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let fds = [self.memory.as_fd()];
+        if with_memory {
+            assert!(ancillary.push(SendAncillaryMessage::ScmRights(&fds)));
+        }
+        sendmsg(
+            &self.stream,
+            &[IoSlice::new(&message)],
+            &mut ancillary,
+            SendFlags::empty(),
+        )
+        .unwrap();
+        let mut head = [0; 16];
+        self.stream.read_exact(&mut head).unwrap();
+        let word = |at: usize| u32::from_ne_bytes(head[at..at + 4].try_into().unwrap());
+        let mut reply = vec![0; word(4) as usize - 16];
+        self.stream.read_exact(&mut reply).unwrap();
+        assert_eq!(word(12), 0, "command {command} failed");
+        reply
+    }
+
+    fn access(region: u32, offset: u64, count: usize) -> Vec<u8> {
+        let mut body = offset.to_ne_bytes().to_vec();
+        body.extend_from_slice(&region.to_ne_bytes());
+        body.extend_from_slice(&(count as u32).to_ne_bytes());
+        body
+    }
+
+    fn write(&mut self, region: u32, offset: u64, data: &[u8]) {
+        let mut body = Self::access(region, offset, data.len());
+        body.extend_from_slice(data);
+        self.call(10, &body, false);
+    }
+
+    pub fn register(&mut self, offset: usize) -> u32 {
+        let reply = self.call(9, &Self::access(CONTROL, offset as u64, 4), false);
+        u32::from_le_bytes(reply[16..20].try_into().unwrap())
+    }
+
+    pub fn set_register(&mut self, offset: usize, value: u32) {
+        self.write(CONTROL, offset as u64, &value.to_le_bytes());
+    }
+
+    pub fn ring(&mut self, slot: u32, value: u64) {
+        self.write(DOORBELLS, u64::from(slot) * 8, &value.to_le_bytes());
+    }
+
+    pub fn put(&self, addr: u64, data: &[u8]) {
+        self.memory.write_all_at(data, addr).unwrap();
+    }
+
+    pub fn get(&self, addr: u64, length: usize) -> Vec<u8> {
+        let mut data = vec![0; length];
+        self.memory.read_exact_at(&mut data, addr).unwrap();
+        data
+    }
+
+    /// Takes pages that nobody has used.
+    pub fn pages(&mut self, count: u64) -> u64 {
+        let at = self.next_page * 4096;
+        self.next_page += count;
+        assert!(self.next_page * 4096 <= MEMORY);
+        at
+    }
+
+    fn wait<T>(&mut self, what: &str, mut ready: impl FnMut(&mut Self) -> Option<T>) -> T {
+        let start = Instant::now();
+        loop {
+            if let Some(result) = ready(self) {
+                return result;
+            }
+            assert!(start.elapsed() < PATIENCE, "waited too long for {what}");
+            std::thread::yield_now();
+        }
+    }
+
+    fn wait_status(&mut self, bits: u32) {
+        self.wait("a state", |g| {
+            (g.register(reg::STATUS) == bits).then_some(())
+        });
+    }
+
+    /// Resets the device and starts the command queue.
+    pub fn start(&mut self) {
+        self.set_register(reg::CONTROL, control::RESET);
+        self.wait_status(status::READY);
+        (self.commands, self.completions, self.issued) = (self.pages(1), self.pages(1), 0);
+        for (offset, base) in [
+            (reg::CMDQ_BASE, self.commands),
+            (reg::CMDQ_COMPLETION_BASE, self.completions),
+        ] {
+            self.write(CONTROL, offset as u64, &base.to_le_bytes());
+        }
+        self.set_register(reg::CMDQ_CONFIG, LOG_COMMANDS.into());
+        self.set_register(reg::CONTROL, control::ENABLE);
+        self.wait_status(status::READY | status::ENABLED);
+    }
+
+    /// Executes a command.
+    pub fn command<C: Command>(&mut self, command: &C) -> Result<C::Reply, Status> {
+        self.entry(&Entry::new(self.issued, command))
+            .map(|c| c.reply().unwrap())
+    }
+
+    /// Executes what is in an entry, whose id is set here.
+    pub fn entry(&mut self, entry: &Entry) -> Result<Completion, Status> {
+        let size = RingSize::from_log(LOG_COMMANDS).unwrap();
+        let index = self.issued;
+        self.issued += 1;
+        let at = u64::from(size.slot(index)) * 128;
+        let mut entry = *entry;
+        entry.id.set(index);
+        self.put(self.commands + at, entry.as_bytes());
+        self.set_register(reg::CMDQ_PRODUCER, index + 1);
+        let place = self.completions + at;
+        let completion = self.wait("a completion of a command", |g| {
+            let c = Completion::read_from_bytes(&g.get(place, 128)).unwrap();
+            is_written(size, index, c.owner.get()).then_some(c)
+        });
+        self.set_register(reg::CMDQ_CONSUMER, index + 1);
+        assert_eq!(completion.id.get(), index);
+        match Status::from_wire(completion.status) {
+            Some(Status::Ok) => Ok(completion),
+            Some(other) => Err(other),
+            None => panic!("status {}", completion.status),
+        }
+    }
+
+    pub fn alloc_pd(&mut self, pdn: u32) {
+        let mut command = AllocPd::zeroed();
+        command.pdn.set(pdn);
+        self.command(&command).unwrap();
+    }
+
+    /// Event queues 0 (async) and 1 (completion), PD 1.
+    pub fn basics(&mut self) {
+        for (eqn, eq_type) in [(0, EqType::Async), (1, EqType::Completion)] {
+            let mut command = CreateEq::zeroed();
+            command.eqn.set(eqn);
+            command.slot.set(eqn);
+            command.eq_type = eq_type.to_wire();
+            command.log_entries = 7;
+            command.ring = page_list(self.pages(1), 1);
+            self.command(&command).unwrap();
+        }
+        self.alloc_pd(1);
+    }
+
+    /// Registers `length` bytes at `addr`, which work requests call by the same address.
+    pub fn register_memory(&mut self, key: u32, pdn: u32, addr: u64, length: u64, rights: u32) {
+        let mut command = CreateMkey::zeroed();
+        command.key.set(key);
+        command.pdn.set(pdn);
+        command.access.set(rights);
+        command.start.set(addr);
+        command.length.set(length);
+        // A level 0 list has one page: 16 MiB that hold all of the memory.
+        command.pages = page_list(0, 1);
+        command.pages.page_shift = 24;
+        command.pages.offset.set(addr);
+        self.command(&command).unwrap();
+    }
+
+    /// Makes CQ and QP number `n` in PD `pdn`.
+    pub fn queue(&mut self, n: u32, pdn: u32) -> Queue {
+        let (cq, buffer) = (self.pages(2), self.pages(1));
+        let slot = 512 + 4 * n;
+        let mut command = CreateCq::zeroed();
+        command.cqn.set(n);
+        command.eqn.set(1);
+        command.slot.set(slot + 2);
+        command.log_entries = LOG_CQE;
+        command.buffer = contiguous(cq, 2, self.pages(1), self);
+        self.command(&command).unwrap();
+        let mut command = CreateQp::zeroed();
+        command.qpn.set(n);
+        command.pdn.set(pdn);
+        command.send_cqn.set(n);
+        command.recv_cqn.set(n);
+        command.sq_slot.set(slot);
+        command.rq_slot.set(slot + 1);
+        command.qp_type = QpType::Rc.to_wire();
+        command.log_sq_blocks = LOG_SQ;
+        command.log_rq_wqes = LOG_RQ;
+        command.log_rq_stride = LOG_STRIDE;
+        command.sq_offset.set(1 << (LOG_RQ + LOG_STRIDE));
+        command.max_sq_wqe.set(256);
+        command.buffer = page_list(buffer, 1);
+        self.command(&command).unwrap();
+        Queue {
+            qpn: n,
+            slot,
+            buffer,
+            cq,
+            consumer: 0,
+            sent: 0,
+            received: 0,
+        }
+    }
+
+    /// Connects a QP to another: LID and QP number.
+    pub fn connect(&mut self, qpn: u32, lid: u32, peer: u32) {
+        let mut a = QpAttr::zeroed();
+        a.port = 1;
+        a.access
+            .set(access::REMOTE_READ | access::REMOTE_WRITE | access::REMOTE_ATOMIC);
+        a.path.dlid.set(lid);
+        a.path.port = 1;
+        a.path_mtu = Mtu::Mtu1024.to_wire();
+        a.dest_qpn.set(peer);
+        a.rq_psn.set(0xff_fff0);
+        a.sq_psn.set(0xff_fff0);
+        a.max_rd_atomic = 4;
+        a.max_dest_rd_atomic = 4;
+        a.min_rnr_timer = 1;
+        a.timeout = 10;
+        a.retry_count = 7;
+        a.rnr_retry = 7;
+        for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+            a.state = state.to_wire();
+            self.modify(qpn, ATTRIBUTES, &a).unwrap();
+        }
+    }
+
+    pub fn modify(&mut self, qpn: u32, mask: u32, attr: &QpAttr) -> Result<NoReply, Status> {
+        let mut command = ModifyQp::zeroed();
+        command.qpn.set(qpn);
+        command.mask.set(mask);
+        command.attr = *attr;
+        self.command(&command)
+    }
+
+    /// Posts a receive request.
+    pub fn post_recv(&mut self, queue: &mut Queue, segment: DataSeg) {
+        let index = queue.received;
+        let ctrl = RecvCtrl {
+            num_sge: 1.into(),
+            index: index.into(),
+            rsvd: 0.into(),
+        };
+        let slot = RingSize::from_log(LOG_RQ).unwrap().slot(index);
+        let at = queue.buffer + (u64::from(slot) << LOG_STRIDE);
+        self.put(at, &[ctrl.as_bytes(), segment.as_bytes()].concat());
+        queue.received += 1;
+        self.ring(queue.slot + 1, queue.received.into());
+    }
+
+    /// Posts a send request of one block.
+    pub fn post_send(&mut self, queue: &mut Queue, opcode: SendOpcode, segments: &[&[u8]]) {
+        let mut ctrl = SendCtrl::zeroed();
+        ctrl.opcode = opcode.to_wire();
+        ctrl.flags = send_flag::SIGNALED;
+        ctrl.size = 1 + segments.iter().map(|s| s.len() as u8 / 16).sum::<u8>();
+        ctrl.num_sge = 1;
+        ctrl.index.set(queue.sent);
+        self.post_raw(queue, &[&[ctrl.as_bytes()], segments].concat().concat());
+    }
+
+    /// Posts whatever is in a block.
+    pub fn post_raw(&mut self, queue: &mut Queue, block: &[u8]) {
+        assert!(block.len() <= BLOCK_SIZE);
+        let slot = RingSize::from_log(LOG_SQ).unwrap().slot(queue.sent);
+        let ring = queue.buffer + (1 << (LOG_RQ + LOG_STRIDE));
+        self.put(ring + u64::from(slot) * BLOCK_SIZE as u64, block);
+        queue.sent += 1;
+        self.ring(queue.slot, queue.sent.into());
+    }
+
+    /// Waits for the next completion.
+    pub fn poll(&mut self, queue: &mut Queue) -> Cqe {
+        let size = RingSize::from_log(LOG_CQE).unwrap();
+        let index = queue.consumer;
+        let at = queue.cq + u64::from(size.slot(index)) * 64;
+        let cqe = self.wait("a completion", |g| {
+            let cqe = Cqe::read_from_bytes(&g.get(at, 64)).unwrap();
+            is_written(size, index, cqe.owner.get()).then_some(cqe)
+        });
+        queue.consumer += 1;
+        let record = queue.cq + u64::from(size.entries()) * 64;
+        self.put(record, &queue.consumer.to_le_bytes());
+        cqe
+    }
+}
+
+/// A list of one page.
+pub fn page_list(addr: u64, count: u32) -> PageList {
+    let mut list = PageList::zeroed();
+    list.addr.set(addr);
+    list.count.set(count);
+    list.page_shift = 12;
+    list
+}
+
+/// A list of `count` pages from `addr` on, with its table at `table`.
+pub fn contiguous(addr: u64, count: u32, table: u64, guest: &Guest) -> PageList {
+    for n in 0..u64::from(count) {
+        guest.put(table + 8 * n, &(addr + 4096 * n).to_le_bytes());
+    }
+    let mut list = page_list(table, count);
+    list.levels = 1;
+    list
+}
+
+pub fn segment(addr: u64, length: u32, lkey: u32) -> DataSeg {
+    DataSeg {
+        addr: addr.into(),
+        length: length.into(),
+        lkey: lkey.into(),
+    }
+}
+
+pub fn remote(addr: u64, rkey: u32) -> RemoteSeg {
+    RemoteSeg {
+        addr: addr.into(),
+        rkey: rkey.into(),
+        rsvd: 0.into(),
+    }
+}
+
+/// An entry with a reserved byte of its operands set, if they have one.
+pub fn dirty<C: Command + Described + Immutable>(command: &C) -> Option<Entry> {
+    let field = C::FIELDS.iter().find(|f| f.is_reserved())?;
+    let mut entry = Entry::new(0, command);
+    entry.payload[field.offset] = 1;
+    Some(entry)
+}
