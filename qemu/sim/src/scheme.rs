@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Named settings: an algorithm with the switch settings that the reference gives it.
+
+use clap::ValueEnum;
+use qiao_cc::{DcqcnTuning, DctcpTuning, HpccTuning, Tuning};
+
+use crate::world::{Config, Red};
+
+/// Round trip from which the published DCTCP runs derive their additive increase.
+const DCTCP_INCREASE_RTT_NS: u32 = 13_000;
+
+/// An algorithm as an experiment names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Scheme {
+    /// HPCC with a target of 95 %.
+    Hpcc,
+    /// HPCC with a target of 99 %, as in the authors' result set.
+    Hpcc99,
+    /// DCQCN with the adapters' timers.
+    Dcqcn,
+    /// DCQCN with the paper's timers.
+    DcqcnPaper,
+    /// DCQCN with the adapters' timers and a window.
+    DcqcnWindow,
+    /// DCTCP.
+    Dctcp,
+}
+
+impl Scheme {
+    /// The name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hpcc => "HPCC",
+            Self::Hpcc99 => "HPCC 99 %",
+            Self::Dcqcn => "DCQCN vendor",
+            Self::DcqcnPaper => "DCQCN paper timers",
+            Self::DcqcnWindow => "DCQCN+w",
+            Self::Dctcp => "DCTCP",
+        }
+    }
+
+    /// Settings of the reference simulator.
+    pub fn reference(self) -> Config {
+        const KB: u64 = 1000;
+        let base = Config {
+            mtu: 1000,
+            header: 48,
+            ack: 60,
+            telemetry: false,
+            red: Some(Red { min: 100 * KB, max: 400 * KB, p_max: 0.2 }),
+            ack_class: false,
+            repace: false,
+            floor_ns: true,
+            buffer: 32 << 20,
+            tuning: |port| Tuning::Dcqcn(DcqcnTuning::vendor(port.link_mbps, false)),
+        };
+        match self {
+            Self::Dcqcn => Config { ack_class: true, ..base },
+            Self::DcqcnPaper => Config {
+                ack_class: true,
+                tuning: |port| Tuning::Dcqcn(DcqcnTuning::paper_timers(port.link_mbps, false)),
+                ..base
+            },
+            Self::DcqcnWindow => Config {
+                tuning: |port| Tuning::Dcqcn(DcqcnTuning::vendor(port.link_mbps, true)),
+                ..base
+            },
+            Self::Dctcp => Config {
+                red: Some(Red { min: 75 * KB, max: 75 * KB, p_max: 1.0 }),
+                tuning: |port| Tuning::Dctcp(DctcpTuning::new(port, DCTCP_INCREASE_RTT_NS)),
+                ..base
+            },
+            Self::Hpcc => Config {
+                telemetry: true,
+                repace: true,
+                tuning: |port| Tuning::Hpcc(HpccTuning::new(port.link_mbps, 95)),
+                ..base
+            },
+            Self::Hpcc99 => Config {
+                telemetry: true,
+                repace: true,
+                tuning: |port| Tuning::Hpcc(HpccTuning::new(port.link_mbps, 99)),
+                ..base
+            },
+        }
+    }
+}
