@@ -2,6 +2,9 @@
 
 //! Simulator of fabrics that runs the driver's congestion control.
 
+mod anchors;
+mod bench;
+mod cluster;
 mod host;
 mod micro;
 mod queue;
@@ -9,21 +12,44 @@ mod scheme;
 mod stats;
 mod switch;
 mod topo;
+mod validate;
 mod workload;
 mod world;
 
-use clap::ValueEnum;
+use std::process::ExitCode;
 
-fn main() {
-    use micro::Case;
-    let cases = [Case::Incast(2), Case::Incast(8), Case::Incast(64), Case::Victim, Case::AllToAll(16)];
-    let arg = std::env::args().nth(1);
-    for case in cases {
-        for scheme in scheme::Scheme::value_variants() {
-            if let Some(a) = &arg { if !scheme.name().contains(a.as_str()) { continue; } }
-            let t = std::time::Instant::now();
-            let o = case.run(scheme.reference(), 1);
-            println!("{case:?} {:20} {:.1}% J{:.3} fct {:.0}/{:.0}/{:.0} q {:.0}/{:.0}/{:.0}/{:.0} pfc {} victim {:.1} drops {} [{:?}]", scheme.name(), o.goodput, o.jain, o.fct_min, o.fct_med, o.fct_max, o.q_p50, o.q_p95, o.q_p99, o.q_max, o.pauses, o.victim, o.drops, t.elapsed());
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// Discrete-event simulator of fabrics that runs the driver's congestion control.
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Reproduce published results; exit status 1 if a value is outside its band.
+    Validate(validate::Options),
+    /// Measure the speed at 320 and 10,240 hosts.
+    Bench(bench::Options),
+    /// Run open-loop traffic on a fat-tree.
+    Cluster(cluster::Options),
+    /// Run the small cases.
+    Small(micro::Options),
+}
+
+fn main() -> Result<ExitCode> {
+    match Cli::parse().command {
+        Command::Validate(options) => {
+            let score = validate::run(options)?;
+            println!("{} values compared, {} outside their band", score.compared, score.outside);
+            Ok(if score.outside == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
+        Command::Bench(options) => bench::run(options),
+        Command::Cluster(options) => cluster::command(options),
+        Command::Small(options) => micro::command(options),
     }
 }

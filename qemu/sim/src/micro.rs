@@ -2,9 +2,13 @@
 
 //! Small scenarios: incast, victim, all-to-all.
 
-use serde::Serialize;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
 
 use crate::queue::Time;
+use crate::scheme::Scheme;
 use crate::stats::{jain, quantile};
 use crate::topo::Topology;
 use crate::workload::{self, Message};
@@ -16,7 +20,8 @@ const SAMPLE: Time = 100_000;
 const LIMIT: Time = 200_000_000_000;
 
 /// A small scenario at 100 Gb/s with links of 1 us.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Case {
     /// Senders with 5 MB each to one receiver.
     Incast(u32),
@@ -53,6 +58,16 @@ pub struct Outcome {
     pub victim: f64,
     /// Dropped packets.
     pub drops: u64,
+}
+
+impl std::fmt::Display for Case {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Incast(fan_in) => write!(f, "{fan_in}:1"),
+            Self::Victim => write!(f, "victim"),
+            Self::AllToAll(hosts) => write!(f, "all-to-all {hosts}"),
+        }
+    }
 }
 
 impl Case {
@@ -122,4 +137,25 @@ impl Case {
             drops: world.counters.drops,
         }
     }
+}
+
+/// Small cases from the command line.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct Options {
+    /// Algorithm.
+    #[arg(value_enum)]
+    scheme: Scheme,
+    /// Seed.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Runs all small cases with one algorithm and prints one JSON object per line.
+pub fn command(options: Options) -> Result<ExitCode> {
+    let incasts = [2, 8, 64, 256].map(Case::Incast);
+    for case in incasts.into_iter().chain([Case::Victim, Case::AllToAll(16)]) {
+        let outcome = case.run(options.scheme.reference(), options.seed);
+        println!("{case} {}", serde_json::to_string(&outcome)?);
+    }
+    Ok(ExitCode::SUCCESS)
 }

@@ -3,6 +3,7 @@
 //! Named settings: an algorithm with the switch settings that the reference gives it.
 
 use clap::ValueEnum;
+use serde::Deserialize;
 use qiao_cc::{DcqcnTuning, DctcpTuning, HpccTuning, Tuning};
 
 use crate::world::{Config, Red};
@@ -11,7 +12,8 @@ use crate::world::{Config, Red};
 const DCTCP_INCREASE_RTT_NS: u32 = 13_000;
 
 /// An algorithm as an experiment names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
 pub enum Scheme {
     /// HPCC with a target of 95 %.
     Hpcc,
