@@ -256,6 +256,7 @@ impl World {
             flow.next = flow.acked;
         }
         let src = flow.message.src;
+        let rtt = if self.config.rtt { ((now - packet.sent) / 1000) as u32 } else { 0 };
         let mut event = Event {
             now_ns: now / 1000,
             acked: acked as u32,
@@ -263,8 +264,8 @@ impl World {
             notifications: u32::from(packet.marked),
             acked_to: flow.acked as u32,
             sent_to: flow.next as u32,
-            rtt_min_ns: ((now - packet.sent) / 1000) as u32,
-            rtt_last_ns: ((now - packet.sent) / 1000) as u32,
+            rtt_min_ns: rtt,
+            rtt_last_ns: rtt,
             losses: u32::from(packet.kind == Kind::Nak),
             ..Event::default()
         };

@@ -27,6 +27,14 @@ pub enum Scheme {
     DcqcnWindow,
     /// DCTCP.
     Dctcp,
+    /// The default with marks and round trips (mode E).
+    Auto,
+    /// The default with round trips only (mode D).
+    AutoDelay,
+    /// The default with telemetry (mode I).
+    AutoInt,
+    /// The default with marks only.
+    AutoMarks,
 }
 
 impl Scheme {
@@ -39,6 +47,10 @@ impl Scheme {
             Self::DcqcnPaper => "DCQCN paper timers",
             Self::DcqcnWindow => "DCQCN+w",
             Self::Dctcp => "DCTCP",
+            Self::Auto => "auto",
+            Self::AutoDelay => "auto, delay only",
+            Self::AutoInt => "auto, telemetry",
+            Self::AutoMarks => "auto, marks only",
         }
     }
 
@@ -53,11 +65,17 @@ impl Scheme {
             red: Some(Red { min: 100 * KB, max: 400 * KB, p_max: 0.2 }),
             ack_class: false,
             repace: false,
+            rtt: true,
             floor_ns: true,
             buffer: 32 << 20,
             tuning: |port| Tuning::Dcqcn(DcqcnTuning::vendor(port.link_mbps, false)),
         };
+        let auto = Config { repace: true, tuning: |_| Tuning::Auto, ..base };
         match self {
+            Self::Auto => auto,
+            Self::AutoDelay => Config { red: None, ..auto },
+            Self::AutoInt => Config { telemetry: true, ..auto },
+            Self::AutoMarks => Config { rtt: false, ..auto },
             Self::Dcqcn => Config { ack_class: true, ..base },
             Self::DcqcnPaper => Config {
                 ack_class: true,

@@ -42,6 +42,8 @@ pub struct Config {
     pub ack_class: bool,
     /// Whether a rate change also moves the packet that already waits for its turn.
     pub repace: bool,
+    /// Whether adapters measure round trips.
+    pub rtt: bool,
     /// Serialisation and pacing in whole nanoseconds, rounded down, as ns-3 does it.
     pub floor_ns: bool,
     /// Shared buffer of a switch in bytes.

@@ -2,6 +2,7 @@
 
 //! One flow of any algorithm, for tables that hold them side by side.
 
+use crate::auto::{self, Auto};
 use crate::dcqcn::{self, Dcqcn};
 use crate::dctcp::{self, Dctcp};
 use crate::event::{Action, Event, Port};
@@ -14,6 +15,8 @@ pub const FLOW_STATE_MAX: usize = 64;
 /// Which algorithm, with which constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tuning {
+    /// The default, which has nothing to tune.
+    Auto,
     /// DCQCN.
     Dcqcn(dcqcn::Tuning),
     /// DCTCP.
@@ -33,6 +36,7 @@ pub struct Params {
 
 #[derive(Clone, Copy, Debug)]
 enum State {
+    Auto(auto::State),
     Dcqcn(dcqcn::State),
     Dctcp(dctcp::State),
     Hpcc(hpcc::State),
@@ -49,6 +53,7 @@ impl FlowState {
     pub fn start(params: &Params, now_ns: u64) -> Self {
         let port = &params.port;
         Self(match &params.tuning {
+            Tuning::Auto => State::Auto(Auto::start(port, &(), now_ns)),
             Tuning::Dcqcn(tuning) => State::Dcqcn(Dcqcn::start(port, tuning, now_ns)),
             Tuning::Dctcp(tuning) => State::Dctcp(Dctcp::start(port, tuning, now_ns)),
             Tuning::Hpcc(tuning) => State::Hpcc(Hpcc::start(port, tuning, now_ns)),
@@ -62,6 +67,7 @@ impl FlowState {
 pub fn on_event(params: &Params, flow: &mut FlowState, event: &Event) -> Action {
     let port = &params.port;
     match (&mut flow.0, &params.tuning) {
+        (State::Auto(state), Tuning::Auto) => Auto::on_event(port, &(), state, event),
         (State::Dcqcn(state), Tuning::Dcqcn(tuning)) => Dcqcn::on_event(port, tuning, state, event),
         (State::Dctcp(state), Tuning::Dctcp(tuning)) => Dctcp::on_event(port, tuning, state, event),
         (State::Hpcc(state), Tuning::Hpcc(tuning)) => Hpcc::on_event(port, tuning, state, event),

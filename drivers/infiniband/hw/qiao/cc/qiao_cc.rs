@@ -17,6 +17,7 @@
 #[cfg(test)]
 extern crate std;
 
+mod auto;
 mod dcqcn;
 mod dctcp;
 mod event;
@@ -25,6 +26,7 @@ mod flow;
 mod hpcc;
 mod telemetry;
 
+pub use auto::Auto;
 pub use dcqcn::{Dcqcn, Tuning as DcqcnTuning};
 pub use dctcp::{Dctcp, Tuning as DctcpTuning};
 pub use event::{Action, Event, Port, Telemetry};
