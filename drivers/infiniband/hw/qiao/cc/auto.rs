@@ -23,11 +23,13 @@ const WINDOW_SHIFT: u32 = 4;
 /// Part of the base round trip that a flow alone may queue, and part per halving of its rate.
 const TARGET_SHIFT: u32 = 2;
 /// Part of the bandwidth-delay product that a new flow sends unasked.
-const START_SHIFT: u32 = 3;
+const START_SHIFT: u32 = 2;
 /// Smallest part of the bandwidth-delay product that a window can be.
 const FLOOR_SHIFT: u32 = 12;
-/// Part of the full correction that one round trip applies.
-const GAIN: u32 = ONE_Q16 / 2;
+/// Part of the full correction downwards that one round trip applies.
+const GAIN_DOWN: u32 = ONE_Q16 / 2;
+/// The same upwards.
+const GAIN_UP: u32 = ONE_Q16;
 
 /// State of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,11 +135,13 @@ impl State {
         let want = base.saturating_add(target);
         let have = base.saturating_add(delay);
         let ratio = mul_div(ONE_Q16, want, have).clamp(ONE_Q16 / 2, 2 * ONE_Q16);
-        let part = mul_q16(shifted(acked).min(self.window), GAIN);
+        let part = shifted(acked).min(self.window);
         self.window = if ratio >= ONE_Q16 {
-            self.window.saturating_add(mul_q16(part, ratio.saturating_sub(ONE_Q16)))
+            let gain = mul_q16(GAIN_UP, ratio.saturating_sub(ONE_Q16));
+            self.window.saturating_add(mul_q16(part, gain))
         } else {
-            self.window.saturating_sub(mul_q16(part, ONE_Q16.saturating_sub(ratio)))
+            let gain = mul_q16(GAIN_DOWN, ONE_Q16.saturating_sub(ratio));
+            self.window.saturating_sub(mul_q16(part, gain))
         };
     }
 
