@@ -22,7 +22,11 @@ pub struct Options {
 
 /// Runs and prints; fails if a goal is missed.
 pub fn run(options: Options) -> Result<ExitCode> {
-    let small = Cluster { warm_up: MS, measured: 2 * MS, ..Cluster::paper(Traffic::FbHadoop, 0.3) };
+    let small = Cluster {
+        warm_up: MS,
+        measured: 2 * MS,
+        ..Cluster::paper(Traffic::FbHadoop, 0.3)
+    };
     let mut met = measure("320 hosts, 3 ms", &small, options.scheme, 250e3)?;
     if options.large_us > 0 {
         let large = Cluster {
@@ -34,7 +38,11 @@ pub fn run(options: Options) -> Result<ExitCode> {
         };
         met &= measure("10,240 hosts", &large, options.scheme, 105e3)?;
     }
-    Ok(if met { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if met {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 fn measure(label: &str, cluster: &Cluster, scheme: Scheme, goal: f64) -> Result<bool> {
@@ -63,7 +71,10 @@ fn cpu_seconds() -> Result<f64> {
 
 fn peak_gib() -> Result<f64> {
     let text = std::fs::read_to_string("/proc/self/status")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap_or_default();
     let kib = line.trim().trim_end_matches(" kB");
     Ok(kib.parse::<f64>()? / (1 << 20) as f64)
 }

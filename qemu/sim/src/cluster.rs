@@ -100,7 +100,16 @@ pub struct Summary {
 impl Cluster {
     /// The fabric of the HPCC paper.
     pub fn paper(traffic: Traffic, load: f64) -> Self {
-        Self { pods: 5, width: 4, traffic, load, incast: 0.0, warm_up: 5 * MS, measured: 5 * MS, seed: 1 }
+        Self {
+            pods: 5,
+            width: 4,
+            traffic,
+            load,
+            incast: 0.0,
+            warm_up: 5 * MS,
+            measured: 5 * MS,
+            seed: 1,
+        }
     }
 
     /// Runs it, with a progress bar of simulated time.
@@ -120,8 +129,11 @@ impl Cluster {
         let bar = progress((until + tail) / MS, label);
         let mut queues = Vec::new();
         let step = MS / 20;
-        let to_hosts: Vec<usize> =
-            world.hosts.iter().map(|host| world.ports[host.port as usize].peer as usize).collect();
+        let to_hosts: Vec<usize> = world
+            .hosts
+            .iter()
+            .map(|host| world.ports[host.port as usize].peer as usize)
+            .collect();
         let mut at = 0;
         let counts = |message: &Message| (self.warm_up..until).contains(&message.start);
         let mut due = self.messages(topology.hosts, until).filter(counts).count();
@@ -132,16 +144,35 @@ impl Cluster {
                 queues.extend(to_hosts.iter().map(|&port| world.ports[port].data_bytes));
             }
             bar.set_position(at / MS);
-            if at >= until && world.done.iter().filter(|done| counts(&done.message)).count() == due {
+            if at >= until
+                && world
+                    .done
+                    .iter()
+                    .filter(|done| counts(&done.message))
+                    .count()
+                    == due
+            {
                 break;
             }
         }
         bar.finish_and_clear();
-        let done: Vec<_> = world.done.iter().copied().filter(|done| counts(&done.message)).collect();
+        let done: Vec<_> = world
+            .done
+            .iter()
+            .copied()
+            .filter(|done| counts(&done.message))
+            .collect();
         due -= done.len();
-        let normal: Vec<_> = done.iter().copied().filter(|done| done.message.tag == 0).collect();
-        let mut small: Vec<f64> =
-            normal.iter().filter(|done| done.message.bytes <= 10_000).map(slowdown).collect();
+        let normal: Vec<_> = done
+            .iter()
+            .copied()
+            .filter(|done| done.message.tag == 0)
+            .collect();
+        let mut small: Vec<f64> = normal
+            .iter()
+            .filter(|done| done.message.bytes <= 10_000)
+            .map(slowdown)
+            .collect();
         small.sort_by(f64::total_cmp);
         queues.sort_unstable();
         Summary {
@@ -160,7 +191,14 @@ impl Cluster {
     }
 
     fn messages(&self, hosts: u32, until: Time) -> Box<dyn Iterator<Item = Message>> {
-        let base = Poisson::new(self.traffic.sizes(), hosts, 100, self.load, until, self.seed);
+        let base = Poisson::new(
+            self.traffic.sizes(),
+            hosts,
+            100,
+            self.load,
+            until,
+            self.seed,
+        );
         if self.incast == 0.0 {
             return Box::new(base);
         }
@@ -170,7 +208,10 @@ impl Cluster {
 }
 
 /// Two sequences in time order as one.
-fn merge(base: impl Iterator<Item = Message>, extra: Vec<Message>) -> impl Iterator<Item = Message> {
+fn merge(
+    base: impl Iterator<Item = Message>,
+    extra: Vec<Message>,
+) -> impl Iterator<Item = Message> {
     let mut base = base.peekable();
     let mut extra = extra.into_iter().peekable();
     std::iter::from_fn(move || match (base.peek(), extra.peek()) {
@@ -181,7 +222,8 @@ fn merge(base: impl Iterator<Item = Message>, extra: Vec<Message>) -> impl Itera
 }
 
 fn progress(length: u64, label: &str) -> ProgressBar {
-    let style = ProgressStyle::with_template("{msg:40} {bar:30} {pos}/{len} ms simulated, {eta} left");
+    let style =
+        ProgressStyle::with_template("{msg:40} {bar:30} {pos}/{len} ms simulated, {eta} left");
     let bar = ProgressBar::new(length).with_message(label.to_owned());
     match style {
         Ok(style) => bar.with_style(style),
@@ -227,7 +269,10 @@ pub fn command(options: Options) -> Result<ExitCode> {
     let summary = cluster.run(options.scheme.reference(), options.scheme.name());
     println!("bytes,p50,p95,p99");
     for bucket in &summary.buckets {
-        println!("{},{:.2},{:.2},{:.2}", bucket.bytes, bucket.p50, bucket.p95, bucket.p99);
+        println!(
+            "{},{:.2},{:.2},{:.2}",
+            bucket.bytes, bucket.p50, bucket.p95, bucket.p99
+        );
     }
     println!("{}", serde_json::to_string(&summary)?);
     Ok(ExitCode::SUCCESS)

@@ -53,7 +53,11 @@ pub struct Host {
 impl Host {
     /// A host with its port.
     pub fn new(port: u32) -> Self {
-        Self { port, slots: Vec::new(), last: 0 }
+        Self {
+            port,
+            slots: Vec::new(),
+            last: 0,
+        }
     }
 }
 
@@ -74,7 +78,9 @@ impl World {
             timer: NEVER,
             message,
             generation,
-            hash: generation.wrapping_mul(0x85eb_ca6b) ^ message.src.wrapping_mul(0xcc9e_2d51) ^ message.dst,
+            hash: generation.wrapping_mul(0x85eb_ca6b)
+                ^ message.src.wrapping_mul(0xcc9e_2d51)
+                ^ message.dst,
             expected: 0,
             nak_at: 0,
             nak_for: u64::MAX,
@@ -92,9 +98,18 @@ impl World {
             }
         };
         // The initial rate and window are the algorithm's answer to an event in which nothing was.
-        self.give_event(index, &Event { now_ns, ..Event::default() });
+        self.give_event(
+            index,
+            &Event {
+                now_ns,
+                ..Event::default()
+            },
+        );
         let host = &mut self.hosts[message.src as usize];
-        host.slots.push(Slot { ready: self.events.now(), flow: index });
+        host.slots.push(Slot {
+            ready: self.events.now(),
+            flow: index,
+        });
         self.transmit_host(message.src);
     }
 
@@ -223,7 +238,9 @@ impl World {
         let answer = if packet.seq == flow.expected {
             flow.expected += u64::from(packet.payload);
             Kind::Ack
-        } else if packet.seq > flow.expected && (now >= flow.nak_at || flow.nak_for != flow.expected) {
+        } else if packet.seq > flow.expected
+            && (now >= flow.nak_at || flow.nak_for != flow.expected)
+        {
             flow.nak_at = now + NAK_INTERVAL;
             flow.nak_for = flow.expected;
             Kind::Nak
@@ -256,7 +273,11 @@ impl World {
             flow.next = flow.acked;
         }
         let src = flow.message.src;
-        let rtt = if self.config.rtt { ((now - packet.sent) / 1000) as u32 } else { 0 };
+        let rtt = if self.config.rtt {
+            ((now - packet.sent) / 1000) as u32
+        } else {
+            0
+        };
         let mut event = Event {
             now_ns: now / 1000,
             acked: acked as u32,
@@ -296,7 +317,11 @@ impl World {
         let message = flow.message;
         let fct = self.now() - message.start;
         let ideal = self.ideal(&message);
-        self.done.push(Done { message, fct, ideal });
+        self.done.push(Done {
+            message,
+            fct,
+            ideal,
+        });
         let host = &mut self.hosts[message.src as usize];
         host.slots.retain(|slot| slot.flow != index);
         host.last = host.last.min(host.slots.len().saturating_sub(1));

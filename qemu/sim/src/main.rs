@@ -45,8 +45,15 @@ fn main() -> Result<ExitCode> {
     match Cli::parse().command {
         Command::Validate(options) => {
             let score = validate::run(options)?;
-            println!("{} values compared, {} outside their band", score.compared, score.outside);
-            Ok(if score.outside == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+            println!(
+                "{} values compared, {} outside their band",
+                score.compared, score.outside
+            );
+            Ok(if score.outside == 0 {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            })
         }
         Command::Bench(options) => bench::run(options),
         Command::Cluster(options) => cluster::command(options),

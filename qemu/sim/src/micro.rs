@@ -81,14 +81,23 @@ impl Case {
             Self::Victim => {
                 // Hosts 0..=2 send to 4 (X), host 3 to 5 (Y).
                 let topology = Topology::dumbbell(4, 2, 100, 400, 1000);
-                let message = |src, dst, bytes, tag| Message { start: 0, src, dst, bytes, tag };
-                let mut messages: Vec<_> = (0..3).map(|src| message(src, 4, 20_000_000, 0)).collect();
+                let message = |src, dst, bytes, tag| Message {
+                    start: 0,
+                    src,
+                    dst,
+                    bytes,
+                    tag,
+                };
+                let mut messages: Vec<_> =
+                    (0..3).map(|src| message(src, 4, 20_000_000, 0)).collect();
                 messages.push(message(3, 5, 20_000_000, 1));
                 (topology, messages, 4)
             }
-            Self::AllToAll(hosts) => {
-                (Topology::single(hosts, 100, 1000), workload::all_to_all(hosts, 1_000_000), 0)
-            }
+            Self::AllToAll(hosts) => (
+                Topology::single(hosts, 100, 1000),
+                workload::all_to_all(hosts, 1_000_000),
+                0,
+            ),
         }
     }
 
@@ -109,21 +118,35 @@ impl Case {
     }
 
     fn sum_up(self, world: &World, mut queue: Vec<u64>, total: usize) -> Outcome {
-        let receivers = if let Self::AllToAll(hosts) = self { f64::from(hosts) } else { 1.0 };
-        let main: Vec<_> = world.done.iter().filter(|done| done.message.tag == 0).collect();
+        let receivers = if let Self::AllToAll(hosts) = self {
+            f64::from(hosts)
+        } else {
+            1.0
+        };
+        let main: Vec<_> = world
+            .done
+            .iter()
+            .filter(|done| done.message.tag == 0)
+            .collect();
         let mut fct: Vec<Time> = main.iter().map(|done| done.fct).collect();
         fct.sort_unstable();
         let bytes: u64 = main.iter().map(|done| done.message.bytes).sum();
         let last = fct.last().copied().unwrap_or(LIMIT);
-        let rates: Vec<f64> =
-            main.iter().map(|done| done.message.bytes as f64 / done.fct as f64).collect();
+        let rates: Vec<f64> = main
+            .iter()
+            .map(|done| done.message.bytes as f64 / done.fct as f64)
+            .collect();
         queue.sort_unstable();
         let kb = |q| quantile(&queue, q) as f64 / 1000.0;
         let us = |q| quantile(&fct, q) as f64 / 1e6;
         let victim = world.done.iter().find(|done| done.message.tag == 1);
         let complete = world.done.len() == total;
         Outcome {
-            goodput: if complete { bytes as f64 * 8000.0 / last as f64 / receivers } else { 0.0 },
+            goodput: if complete {
+                bytes as f64 * 8000.0 / last as f64 / receivers
+            } else {
+                0.0
+            },
             jain: jain(&rates),
             fct_min: us(0.0),
             fct_med: us(0.5),
@@ -133,7 +156,9 @@ impl Case {
             q_p99: kb(0.99),
             q_max: kb(1.0),
             pauses: world.counters.pauses,
-            victim: victim.map_or(0.0, |done| done.message.bytes as f64 * 8000.0 / done.fct as f64),
+            victim: victim.map_or(0.0, |done| {
+                done.message.bytes as f64 * 8000.0 / done.fct as f64
+            }),
             drops: world.counters.drops,
         }
     }
@@ -153,7 +178,10 @@ pub struct Options {
 /// Runs all small cases with one algorithm and prints one JSON object per line.
 pub fn command(options: Options) -> Result<ExitCode> {
     let incasts = [2, 8, 64, 256].map(Case::Incast);
-    for case in incasts.into_iter().chain([Case::Victim, Case::AllToAll(16)]) {
+    for case in incasts
+        .into_iter()
+        .chain([Case::Victim, Case::AllToAll(16)])
+    {
         let outcome = case.run(options.scheme.reference(), options.seed);
         println!("{case} {}", serde_json::to_string(&outcome)?);
     }

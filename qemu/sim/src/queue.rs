@@ -98,7 +98,13 @@ impl EventQueue {
     #[inline]
     pub fn push(&mut self, delay: Time, kind: u32, a: u32, b: u32) {
         let time = self.now + delay;
-        let entry = Entry { time, order: self.order, kind, a, b };
+        let entry = Entry {
+            time,
+            order: self.order,
+            kind,
+            a,
+            b,
+        };
         self.order = self.order.wrapping_add(1);
         let lane = self.slots[Self::slot(delay)] as usize;
         if lane < self.lanes.len() && self.delays[lane] == delay {
@@ -217,7 +223,10 @@ impl RadixHeap {
             return Some(self.buckets[0][self.taken]);
         }
         let bucket = self.buckets.get(self.occupied.trailing_zeros() as usize)?;
-        bucket.iter().copied().reduce(|first, next| if next.before(&first) { next } else { first })
+        bucket
+            .iter()
+            .copied()
+            .reduce(|first, next| if next.before(&first) { next } else { first })
     }
 }
 
@@ -251,6 +260,9 @@ mod tests {
         let mut queue = EventQueue::new(vec![]);
         queue.push(10, 1, 2, 3);
         assert!(queue.pop(9).is_none());
-        assert_eq!(queue.pop(10).map(|entry| (entry.kind, entry.a, entry.b)), Some((1, 2, 3)));
+        assert_eq!(
+            queue.pop(10).map(|entry| (entry.kind, entry.a, entry.b)),
+            Some((1, 2, 3))
+        );
     }
 }

@@ -3,8 +3,8 @@
 //! Named settings: an algorithm with the switch settings that the reference gives it.
 
 use clap::ValueEnum;
-use serde::Deserialize;
 use qiao_cc::{DcqcnTuning, DctcpTuning, HpccTuning, Tuning};
+use serde::Deserialize;
 
 use crate::world::{Config, Red};
 
@@ -62,7 +62,11 @@ impl Scheme {
             header: 48,
             ack: 60,
             telemetry: false,
-            red: Some(Red { min: 100 * KB, max: 400 * KB, p_max: 0.2 }),
+            red: Some(Red {
+                min: 100 * KB,
+                max: 400 * KB,
+                p_max: 0.2,
+            }),
             ack_class: false,
             repace: false,
             rtt: true,
@@ -70,13 +74,23 @@ impl Scheme {
             buffer: 32 << 20,
             tuning: |port| Tuning::Dcqcn(DcqcnTuning::vendor(port.link_mbps, false)),
         };
-        let auto = Config { repace: true, tuning: |_| Tuning::Auto, ..base };
+        let auto = Config {
+            repace: true,
+            tuning: |_| Tuning::Auto,
+            ..base
+        };
         match self {
             Self::Auto => auto,
             Self::AutoDelay => Config { red: None, ..auto },
-            Self::AutoInt => Config { telemetry: true, ..auto },
+            Self::AutoInt => Config {
+                telemetry: true,
+                ..auto
+            },
             Self::AutoMarks => Config { rtt: false, ..auto },
-            Self::Dcqcn => Config { ack_class: true, ..base },
+            Self::Dcqcn => Config {
+                ack_class: true,
+                ..base
+            },
             Self::DcqcnPaper => Config {
                 ack_class: true,
                 tuning: |port| Tuning::Dcqcn(DcqcnTuning::paper_timers(port.link_mbps, false)),
@@ -87,7 +101,11 @@ impl Scheme {
                 ..base
             },
             Self::Dctcp => Config {
-                red: Some(Red { min: 75 * KB, max: 75 * KB, p_max: 1.0 }),
+                red: Some(Red {
+                    min: 75 * KB,
+                    max: 75 * KB,
+                    p_max: 1.0,
+                }),
                 tuning: |port| Tuning::Dctcp(DctcpTuning::new(port, DCTCP_INCREASE_RTT_NS)),
                 ..base
             },

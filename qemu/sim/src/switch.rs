@@ -26,7 +26,10 @@ pub struct Switch {
 impl Switch {
     /// The switch at `node` with its ports.
     pub fn new(node: u32, own: &[(u32, u32)], ports: &[Port], config: &Config) -> Self {
-        let set_aside: u64 = own.iter().map(|&(port, _)| ports[port as usize].headroom + RESERVE).sum();
+        let set_aside: u64 = own
+            .iter()
+            .map(|&(port, _)| ports[port as usize].headroom + RESERVE)
+            .sum();
         Self {
             shared: config.buffer.saturating_sub(set_aside),
             used: 0,
@@ -122,7 +125,11 @@ impl World {
     }
 
     fn send_pause(&mut self, index: u32, kind: Kind) {
-        let packet = self.alloc(Packet { size: PAUSE_BYTES, kind, ..Packet::default() });
+        let packet = self.alloc(Packet {
+            size: PAUSE_BYTES,
+            kind,
+            ..Packet::default()
+        });
         self.enqueue(index, 0, packet);
         self.transmit_switch(index);
     }

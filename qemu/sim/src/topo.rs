@@ -36,18 +36,43 @@ pub struct Topology {
 impl Topology {
     /// `hosts` hosts on one switch.
     pub fn single(hosts: u32, gbps: u32, delay_ns: u32) -> Self {
-        let links = (0..hosts).map(|a| Link { a, b: hosts, gbps, delay_ns }).collect();
-        Self { hosts, switches: 1, links }
+        let links = (0..hosts)
+            .map(|a| Link {
+                a,
+                b: hosts,
+                gbps,
+                delay_ns,
+            })
+            .collect();
+        Self {
+            hosts,
+            switches: 1,
+            links,
+        }
     }
 
     /// Two switches with `left` and `right` hosts and one trunk.
     pub fn dumbbell(left: u32, right: u32, gbps: u32, trunk_gbps: u32, delay_ns: u32) -> Self {
         let hosts = left + right;
         let mut links: Vec<Link> = (0..hosts)
-            .map(|a| Link { a, b: hosts + u32::from(a >= left), gbps, delay_ns })
+            .map(|a| Link {
+                a,
+                b: hosts + u32::from(a >= left),
+                gbps,
+                delay_ns,
+            })
             .collect();
-        links.push(Link { a: hosts, b: hosts + 1, gbps: trunk_gbps, delay_ns });
-        Self { hosts, switches: 2, links }
+        links.push(Link {
+            a: hosts,
+            b: hosts + 1,
+            gbps: trunk_gbps,
+            delay_ns,
+        });
+        Self {
+            hosts,
+            switches: 2,
+            links,
+        }
     }
 
     /// A fat-tree of pods as the HPCC paper has it: every pod has `width` leaves and `width`
@@ -61,45 +86,80 @@ impl Topology {
         let first_core = first_agg + leaves;
         let mut links = Vec::new();
         for host in 0..hosts {
-            links.push(Link { a: host, b: hosts + host / hosts_per_leaf, gbps, delay_ns: DELAY_NS });
+            links.push(Link {
+                a: host,
+                b: hosts + host / hosts_per_leaf,
+                gbps,
+                delay_ns: DELAY_NS,
+            });
         }
         for leaf in 0..leaves {
             for i in 0..width {
                 let agg = first_agg + leaf / width * width + i;
-                links.push(Link { a: hosts + leaf, b: agg, gbps: up_gbps, delay_ns: DELAY_NS });
+                links.push(Link {
+                    a: hosts + leaf,
+                    b: agg,
+                    gbps: up_gbps,
+                    delay_ns: DELAY_NS,
+                });
             }
         }
         for agg in 0..leaves {
             for i in 0..width {
                 let core = first_core + agg % width * width + i;
-                links.push(Link { a: first_agg + agg, b: core, gbps: up_gbps, delay_ns: DELAY_NS });
+                links.push(Link {
+                    a: first_agg + agg,
+                    b: core,
+                    gbps: up_gbps,
+                    delay_ns: DELAY_NS,
+                });
             }
         }
-        Self { hosts, switches: 2 * leaves + width * width, links }
+        Self {
+            hosts,
+            switches: 2 * leaves + width * width,
+            links,
+        }
     }
 
     /// A topology from a TOML file with `hosts`, `switches` and `[[links]]`.
     pub fn from_file(path: &std::path::Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
-        let topology: Self = toml::from_str(&text).with_context(|| format!("{}", path.display()))?;
+        let topology: Self =
+            toml::from_str(&text).with_context(|| format!("{}", path.display()))?;
         topology.check()?;
         Ok(topology)
     }
 
     fn check(&self) -> Result<()> {
-        let nodes = self.hosts.checked_add(self.switches).context("too many nodes")?;
+        let nodes = self
+            .hosts
+            .checked_add(self.switches)
+            .context("too many nodes")?;
         let mut attached = vec![0u32; self.hosts as usize];
         for link in &self.links {
-            ensure!(link.a < nodes && link.b < nodes && link.a != link.b, "bad link {link:?}");
-            ensure!(link.gbps > 0 && 8000 % link.gbps == 0, "rate must divide 8000 Gb/s: {link:?}");
+            ensure!(
+                link.a < nodes && link.b < nodes && link.a != link.b,
+                "bad link {link:?}"
+            );
+            ensure!(
+                link.gbps > 0 && 8000 % link.gbps == 0,
+                "rate must divide 8000 Gb/s: {link:?}"
+            );
             for end in [link.a, link.b] {
                 if let Some(count) = attached.get_mut(end as usize) {
                     *count += 1;
                 }
             }
-            ensure!(link.a >= self.hosts || link.b >= self.hosts, "host to host: {link:?}");
+            ensure!(
+                link.a >= self.hosts || link.b >= self.hosts,
+                "host to host: {link:?}"
+            );
         }
-        ensure!(attached.iter().all(|&count| count == 1), "each host needs exactly one link");
+        ensure!(
+            attached.iter().all(|&count| count == 1),
+            "each host needs exactly one link"
+        );
         Ok(())
     }
 }
@@ -117,8 +177,9 @@ impl Routes {
     /// `ports[n]` lists (port, peer node) of node `n`; `leaf[h]` is the switch of host `h`.
     pub fn new(topology: &Topology, ports: &[Vec<(u32, u32)>]) -> Self {
         let hosts = topology.hosts;
-        let host_switch: Vec<u32> =
-            (0..hosts as usize).map(|host| ports[host][0].1 - hosts).collect();
+        let host_switch: Vec<u32> = (0..hosts as usize)
+            .map(|host| ports[host][0].1 - hosts)
+            .collect();
         let mut leaves: Vec<u32> = host_switch.clone();
         leaves.sort_unstable();
         leaves.dedup();

@@ -58,8 +58,11 @@ pub fn run(options: Options) -> Result<Score> {
     if options.small {
         return Ok(score);
     }
-    let (warm_up, measured, wider) =
-        if options.short { (4, 4, 2.0) } else { (options.warm_up, options.measured, 1.0) };
+    let (warm_up, measured, wider) = if options.short {
+        (4, 4, 2.0)
+    } else {
+        (options.warm_up, options.measured, 1.0)
+    };
     for anchor in &anchors.cluster {
         if options.short && anchor.load > 0.3 {
             continue;
@@ -81,12 +84,27 @@ fn small_cases(anchors: &[Small], seeds: u64) -> Score {
     let mut score = Score::default();
     let mut table = Table::new();
     table.load_preset(ASCII_MARKDOWN);
-    table.set_header(["case", "scheme", "goodput %", "q p50 KB", "q p95", "q p99", "q max", "pause"]);
+    table.set_header([
+        "case",
+        "scheme",
+        "goodput %",
+        "q p50 KB",
+        "q p95",
+        "q p99",
+        "q max",
+        "pause",
+    ]);
     for anchor in anchors {
-        let runs: Vec<Outcome> =
-            (0..seeds).map(|seed| anchor.case.run(anchor.scheme.reference(), seed)).collect();
-        let mean = |value: fn(&Outcome) -> f64| runs.iter().map(value).sum::<f64>() / runs.len() as f64;
-        let goodput = if anchor.case == Case::Victim { mean(|o| o.victim) } else { mean(|o| o.goodput) };
+        let runs: Vec<Outcome> = (0..seeds)
+            .map(|seed| anchor.case.run(anchor.scheme.reference(), seed))
+            .collect();
+        let mean =
+            |value: fn(&Outcome) -> f64| runs.iter().map(value).sum::<f64>() / runs.len() as f64;
+        let goodput = if anchor.case == Case::Victim {
+            mean(|o| o.victim)
+        } else {
+            mean(|o| o.goodput)
+        };
         let mut row = vec![anchor.case.to_string(), anchor.scheme.name().to_owned()];
         row.push(score.check(goodput, anchor.goodput, 1.5, 1));
         match anchor.queue {
@@ -115,11 +133,22 @@ fn small_cases(anchors: &[Small], seeds: u64) -> Score {
 /// The bucket at a size percentile: at a boundary of two buckets, the mean of both.
 pub fn at_percentiles(buckets: &[Bucket], value: fn(&Bucket) -> f64) -> [f64; 5] {
     let mean = |a: usize, b: usize| (value(&buckets[a]) + value(&buckets[b])) / 2.0;
-    [mean(0, 0), mean(9, 10), mean(13, 14), mean(17, 18), mean(19, 19)]
+    [
+        mean(0, 0),
+        mean(9, 10),
+        mean(13, 14),
+        mean(17, 18),
+        mean(19, 19),
+    ]
 }
 
 fn cluster_case(score: &mut Score, anchor: &ClusterAnchor, cluster: &Cluster, wider: f64) {
-    let label = format!("{} {} {:.0} %", anchor.scheme.name(), anchor.traffic.name(), 100.0 * anchor.load);
+    let label = format!(
+        "{} {} {:.0} %",
+        anchor.scheme.name(),
+        anchor.traffic.name(),
+        100.0 * anchor.load
+    );
     let summary = cluster.run(anchor.scheme.reference(), &label);
     let mut table = Table::new();
     table.load_preset(ASCII_MARKDOWN);
@@ -131,7 +160,10 @@ fn cluster_case(score: &mut Score, anchor: &ClusterAnchor, cluster: &Cluster, wi
     ];
     for (name, value, published, band) in rows {
         let mut row = vec![name.to_owned()];
-        for (got, want) in at_percentiles(&summary.buckets, value).into_iter().zip(published) {
+        for (got, want) in at_percentiles(&summary.buckets, value)
+            .into_iter()
+            .zip(published)
+        {
             row.push(score.check(got, want, want * band * wider, 2));
         }
         table.add_row(row);
@@ -150,7 +182,14 @@ fn cluster_case(score: &mut Score, anchor: &ClusterAnchor, cluster: &Cluster, wi
 fn bursts(score: &mut Score, anchors: &Anchors, warm_up: u64, measured: u64) {
     let mut table = Table::new();
     table.load_preset(ASCII_MARKDOWN);
-    table.set_header(["FB_Hadoop 30 % and 60:1", "<1 KB p95", "7 KB", "120 KB", "10 MB", "pause %"]);
+    table.set_header([
+        "FB_Hadoop 30 % and 60:1",
+        "<1 KB p95",
+        "7 KB",
+        "120 KB",
+        "10 MB",
+        "pause %",
+    ]);
     for anchor in &anchors.burst {
         let cluster = Cluster {
             incast: 0.02,
@@ -160,8 +199,15 @@ fn bursts(score: &mut Score, anchors: &Anchors, warm_up: u64, measured: u64) {
         };
         let summary = cluster.run(anchor.scheme.reference(), anchor.scheme.name());
         let mut row = vec![anchor.scheme.name().to_owned()];
-        for (bytes, want) in [1_000, 7_000, 120_000, 10_000_000].into_iter().zip(anchor.p95) {
-            let bucket = summary.buckets.iter().find(|b| b.bytes >= bytes).or(summary.buckets.last());
+        for (bytes, want) in [1_000, 7_000, 120_000, 10_000_000]
+            .into_iter()
+            .zip(anchor.p95)
+        {
+            let bucket = summary
+                .buckets
+                .iter()
+                .find(|b| b.bytes >= bytes)
+                .or(summary.buckets.last());
             row.push(score.check(bucket.map_or(f64::NAN, |b| b.p95), want, want * 0.15, 2));
         }
         row.push(score.check(summary.pause, anchor.pause, 0.5, 2));

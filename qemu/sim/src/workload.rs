@@ -27,16 +27,42 @@ pub struct Sizes(&'static [(f64, f64)]);
 
 /// Sizes of a web search cluster (DCTCP paper; points as in the HPCC artifact).
 pub const WEB_SEARCH: Sizes = Sizes(&[
-    (0.0, 0.0), (10e3, 15.0), (20e3, 20.0), (30e3, 30.0), (50e3, 40.0), (80e3, 53.0), (200e3, 60.0),
-    (1e6, 70.0), (2e6, 80.0), (5e6, 90.0), (10e6, 97.0), (30e6, 100.0),
+    (0.0, 0.0),
+    (10e3, 15.0),
+    (20e3, 20.0),
+    (30e3, 30.0),
+    (50e3, 40.0),
+    (80e3, 53.0),
+    (200e3, 60.0),
+    (1e6, 70.0),
+    (2e6, 80.0),
+    (5e6, 90.0),
+    (10e6, 97.0),
+    (30e6, 100.0),
 ]);
 
 /// Sizes of a Facebook Hadoop cluster (SIGCOMM'15; points as in the HPCC artifact).
 pub const FB_HADOOP: Sizes = Sizes(&[
-    (0.0, 0.0), (100.0, 1.0), (200.0, 2.0), (300.0, 5.0), (350.0, 15.0), (400.0, 20.0),
-    (500.0, 30.0), (600.0, 40.0), (700.0, 50.0), (1e3, 60.0), (2e3, 67.0), (7e3, 70.0),
-    (30e3, 72.0), (50e3, 82.0), (80e3, 87.0), (120e3, 90.0), (300e3, 95.0), (1e6, 97.5),
-    (2e6, 99.0), (10e6, 100.0),
+    (0.0, 0.0),
+    (100.0, 1.0),
+    (200.0, 2.0),
+    (300.0, 5.0),
+    (350.0, 15.0),
+    (400.0, 20.0),
+    (500.0, 30.0),
+    (600.0, 40.0),
+    (700.0, 50.0),
+    (1e3, 60.0),
+    (2e3, 67.0),
+    (7e3, 70.0),
+    (30e3, 72.0),
+    (50e3, 82.0),
+    (80e3, 87.0),
+    (120e3, 90.0),
+    (300e3, 95.0),
+    (1e6, 97.5),
+    (2e6, 99.0),
+    (10e6, 100.0),
 ]);
 
 impl Sizes {
@@ -90,12 +116,26 @@ impl Poisson {
     /// Payload `load` of each host's link of `gbps`, uniform destinations, until `until`.
     ///
     /// Independent Poisson processes of all hosts are one process whose events have a uniform host.
-    pub fn new(sizes: &'static Sizes, hosts: u32, gbps: u32, load: f64, until: Time, seed: u64) -> Self {
+    pub fn new(
+        sizes: &'static Sizes,
+        hosts: u32,
+        gbps: u32,
+        load: f64,
+        until: Time,
+        seed: u64,
+    ) -> Self {
         let per_host = sizes.mean() * 8000.0 / (f64::from(gbps) * load);
         let mut rng = rng(seed, 1);
         let gap_ps = per_host / f64::from(hosts);
         let next = exponential(&mut rng, gap_ps);
-        Self { rng, sizes, hosts, gap_ps, next, until }
+        Self {
+            rng,
+            sizes,
+            hosts,
+            gap_ps,
+            next,
+            until,
+        }
     }
 }
 
@@ -111,13 +151,25 @@ impl Iterator for Poisson {
         let src = below(&mut self.rng, self.hosts);
         let dst = (src + 1 + below(&mut self.rng, self.hosts - 1)) % self.hosts;
         let bytes = self.sizes.sample(uniform(&mut self.rng));
-        Some(Message { start, src, dst, bytes, tag: 0 })
+        Some(Message {
+            start,
+            src,
+            dst,
+            bytes,
+            tag: 0,
+        })
     }
 }
 
 /// Incasts of `fan_in` senders with `bytes` each that add `load` of all host links.
 pub fn incasts(
-    hosts: u32, gbps: u32, load: f64, fan_in: u32, bytes: u64, until: Time, seed: u64,
+    hosts: u32,
+    gbps: u32,
+    load: f64,
+    fan_in: u32,
+    bytes: u64,
+    until: Time,
+    seed: u64,
 ) -> Vec<Message> {
     let mut rng = rng(seed, 2);
     let volume = f64::from(fan_in) * bytes as f64;
@@ -130,7 +182,13 @@ pub fn incasts(
         for i in 0..fan_in.min(hosts - 1) {
             let pick = i + below(&mut rng, others.len() as u32 - i);
             others.swap(i as usize, pick as usize);
-            messages.push(Message { start: at as Time, src: others[i as usize], dst, bytes, tag: 1 });
+            messages.push(Message {
+                start: at as Time,
+                src: others[i as usize],
+                dst,
+                bytes,
+                tag: 1,
+            });
         }
         at += exponential(&mut rng, gap);
     }
@@ -139,13 +197,29 @@ pub fn incasts(
 
 /// `fan_in` senders to the host after them, all at time zero.
 pub fn incast(fan_in: u32, bytes: u64) -> Vec<Message> {
-    (0..fan_in).map(|src| Message { start: 0, src, dst: fan_in, bytes, tag: 0 }).collect()
+    (0..fan_in)
+        .map(|src| Message {
+            start: 0,
+            src,
+            dst: fan_in,
+            bytes,
+            tag: 0,
+        })
+        .collect()
 }
 
 /// Every host to every other.
 pub fn all_to_all(hosts: u32, bytes: u64) -> Vec<Message> {
     let pairs = (0..hosts).flat_map(|src| (1..hosts).map(move |i| (src, (src + i) % hosts)));
-    pairs.map(|(src, dst)| Message { start: 0, src, dst, bytes, tag: 0 }).collect()
+    pairs
+        .map(|(src, dst)| Message {
+            start: 0,
+            src,
+            dst,
+            bytes,
+            tag: 0,
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -114,7 +114,10 @@ pub struct Fifo {
 
 impl Default for Fifo {
     fn default() -> Self {
-        Self { head: NONE, tail: NONE }
+        Self {
+            head: NONE,
+            tail: NONE,
+        }
     }
 }
 
@@ -255,8 +258,9 @@ impl World {
         seed: u64,
     ) -> Self {
         let (ports, of_node) = build_ports(topology, &config);
-        let hosts: Vec<Host> =
-            (0..topology.hosts as usize).map(|h| Host::new(of_node[h][0].0)).collect();
+        let hosts: Vec<Host> = (0..topology.hosts as usize)
+            .map(|h| Host::new(of_node[h][0].0))
+            .collect();
         let switches = (topology.hosts as usize..of_node.len())
             .map(|node| Switch::new(node as u32, &of_node[node], &ports, &config))
             .collect();
@@ -282,7 +286,11 @@ impl World {
             free_flows: Vec::new(),
             routes,
             params: Params {
-                port: CcPort { link_mbps: 0, base_rtt_ns: 0, mtu: config.mtu },
+                port: CcPort {
+                    link_mbps: 0,
+                    base_rtt_ns: 0,
+                    mtu: config.mtu,
+                },
                 tuning: Tuning::Hpcc(qiao_cc::HpccTuning::new(1, 95)),
             },
             rng: crate::workload::rng(seed, 3),
@@ -304,9 +312,19 @@ impl World {
         let port = &self.ports[self.hosts[0].port as usize];
         let link_mbps = (8_000_000 / port.byte_ps) as u32;
         let hosts = self.hosts.len() as u32;
-        let longest = (1..hosts).map(|host| self.base_rtt(0, host)).max().unwrap_or(0);
-        let cc_port = CcPort { link_mbps, base_rtt_ns: (longest / 1000) as u32, mtu: self.config.mtu };
-        self.params = Params { port: cc_port, tuning: (self.config.tuning)(&cc_port) };
+        let longest = (1..hosts)
+            .map(|host| self.base_rtt(0, host))
+            .max()
+            .unwrap_or(0);
+        let cc_port = CcPort {
+            link_mbps,
+            base_rtt_ns: (longest / 1000) as u32,
+            mtu: self.config.mtu,
+        };
+        self.params = Params {
+            port: cc_port,
+            tuning: (self.config.tuning)(&cc_port),
+        };
     }
 
     /// Round trip of an otherwise empty fabric as the reference defines it: propagation both ways
@@ -364,7 +382,8 @@ impl World {
     fn start_messages(&mut self) {
         while let Some(message) = self.upcoming {
             if message.start > self.now() {
-                self.events.push(message.start - self.now(), kind::START, 0, 0);
+                self.events
+                    .push(message.start - self.now(), kind::START, 0, 0);
                 return;
             }
             self.upcoming = self.traffic.next();
@@ -488,7 +507,8 @@ impl World {
     /// Share of all port time up to now that was spent in pause.
     pub fn pause_share(&self) -> f64 {
         let now = self.now().max(1);
-        let paused = |port: &Port| port.paused_for + if port.paused { now - port.paused_at } else { 0 };
+        let paused =
+            |port: &Port| port.paused_for + if port.paused { now - port.paused_at } else { 0 };
         let total: u64 = self.ports.iter().map(paused).sum();
         total as f64 / (now as f64 * self.ports.len() as f64)
     }
@@ -571,7 +591,9 @@ fn build_ports(topology: &Topology, config: &Config) -> (Vec<Port>, NodePorts) {
     let slowest = ports.iter().map(|port| port.byte_ps).max().unwrap_or(1);
     for port in &mut ports {
         let ratio = slowest / port.byte_ps;
-        port.shift = port.shift.saturating_sub(ratio.next_power_of_two().trailing_zeros());
+        port.shift = port
+            .shift
+            .saturating_sub(ratio.next_power_of_two().trailing_zeros());
     }
     (ports, of_node)
 }

@@ -168,12 +168,16 @@ impl State {
         if periods == 0 {
             return;
         }
-        self.alpha_at_ns = self.alpha_at_ns.saturating_add(periods.saturating_mul(period));
+        self.alpha_at_ns = self
+            .alpha_at_ns
+            .saturating_add(periods.saturating_mul(period));
         let keep = ONE_Q30.saturating_sub(tuning.gain);
         let mut decays = periods;
         if self.notified {
             self.notified = false;
-            self.alpha = mul_q30(self.alpha, keep).saturating_add(tuning.gain).min(ONE_Q30);
+            self.alpha = mul_q30(self.alpha, keep)
+                .saturating_add(tuning.gain)
+                .min(ONE_Q30);
             decays = decays.saturating_sub(1);
         }
         self.alpha = mul_q30(self.alpha, pow_q30(keep, decays));
@@ -227,11 +231,18 @@ impl State {
         let (low, high) = if tuning.increase_bytes == 0 {
             (self.timer_stage, self.timer_stage)
         } else {
-            (self.timer_stage.min(self.byte_stage), self.timer_stage.max(self.byte_stage))
+            (
+                self.timer_stage.min(self.byte_stage),
+                self.timer_stage.max(self.byte_stage),
+            )
         };
         if u32::from(high) >= tuning.fast_recovery {
             let hyper = u32::from(low) > tuning.fast_recovery;
-            let step = if hyper { tuning.hyper_mbps } else { tuning.additive_mbps };
+            let step = if hyper {
+                tuning.hyper_mbps
+            } else {
+                tuning.additive_mbps
+            };
             self.target = self.target.plus(Rate::from_mbps(step, port.link_mbps));
         }
         self.rate = self.rate.mean(self.target);
@@ -264,14 +275,25 @@ impl State {
 mod tests {
     use super::*;
 
-    const PORT: Port = Port { link_mbps: 100_000, base_rtt_ns: 4160, mtu: 1000 };
+    const PORT: Port = Port {
+        link_mbps: 100_000,
+        base_rtt_ns: 4160,
+        mtu: 1000,
+    };
 
     fn notified(now_ns: u64) -> Event {
-        Event { now_ns, notifications: 1, ..Event::default() }
+        Event {
+            now_ns,
+            notifications: 1,
+            ..Event::default()
+        }
     }
 
     fn tick(now_ns: u64) -> Event {
-        Event { now_ns, ..Event::default() }
+        Event {
+            now_ns,
+            ..Event::default()
+        }
     }
 
     #[test]

@@ -114,7 +114,11 @@ impl State {
 mod tests {
     use super::*;
 
-    const PORT: Port = Port { link_mbps: 100_000, base_rtt_ns: 4160, mtu: 1000 };
+    const PORT: Port = Port {
+        link_mbps: 100_000,
+        base_rtt_ns: 4160,
+        mtu: 1000,
+    };
 
     fn ack(to: u32, sent_to: u32, marked: bool) -> Event {
         Event {

@@ -78,6 +78,54 @@ pub struct Event {
     pub telemetry: Option<Telemetry>,
 }
 
+impl Event {
+    /// Adds a newer event to this one: what a device does while the host has not read it yet.
+    pub fn absorb(&mut self, newer: &Self) {
+        let shortest = match (self.rtt_min_ns, newer.rtt_min_ns) {
+            (0, rtt) | (rtt, 0) => rtt,
+            (a, b) if a < b => a,
+            (_, b) => b,
+        };
+        let telemetry = match (self.telemetry, newer.telemetry) {
+            (Some(old), Some(new)) => Some(old.followed_by(&new)),
+            (old, new) => new.or(old),
+        };
+        *self = Self {
+            now_ns: newer.now_ns,
+            acked: self.acked.saturating_add(newer.acked),
+            marked: self.marked.saturating_add(newer.marked),
+            notifications: self.notifications.saturating_add(newer.notifications),
+            acked_to: newer.acked_to,
+            sent_to: newer.sent_to,
+            rtt_min_ns: shortest,
+            rtt_last_ns: if newer.rtt_last_ns == 0 {
+                self.rtt_last_ns
+            } else {
+                newer.rtt_last_ns
+            },
+            stalled_ns: self.stalled_ns.saturating_add(newer.stalled_ns),
+            losses: self.losses.saturating_add(newer.losses),
+            rnr_naks: self.rnr_naks.saturating_add(newer.rnr_naks),
+            telemetry,
+        };
+    }
+}
+
+impl Telemetry {
+    /// Both samples as one: mean utilisation over the time of both, and the latest queue.
+    fn followed_by(&self, newer: &Self) -> Self {
+        let span = u64::from(self.span_ns).saturating_add(u64::from(newer.span_ns));
+        let sum = u64::from(self.utilisation)
+            .saturating_mul(u64::from(self.span_ns))
+            .saturating_add(u64::from(newer.utilisation).saturating_mul(u64::from(newer.span_ns)));
+        Self {
+            utilisation: crate::fixed::clamp_u32(crate::fixed::div(sum, span)),
+            span_ns: crate::fixed::clamp_u32(span),
+            queue_ns: newer.queue_ns,
+        }
+    }
+}
+
 /// What the device shall enforce for a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Action {
@@ -102,4 +150,52 @@ impl Action {
         window: Self::UNLIMITED,
         wake_ns: 0,
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_add_up() {
+        let sample = |utilisation, span_ns, queue_ns| {
+            Some(Telemetry {
+                utilisation,
+                span_ns,
+                queue_ns,
+            })
+        };
+        let mut sum = Event {
+            acked: 1000,
+            rtt_min_ns: 5000,
+            rtt_last_ns: 5000,
+            telemetry: sample(10, 100, 7),
+            ..Event::default()
+        };
+        let newer = Event {
+            now_ns: 9,
+            acked: 500,
+            marked: 500,
+            acked_to: 1500,
+            rtt_min_ns: 6000,
+            rtt_last_ns: 6000,
+            telemetry: sample(40, 200, 3),
+            ..Event::default()
+        };
+        sum.absorb(&newer);
+        assert_eq!(
+            (sum.now_ns, sum.acked, sum.marked, sum.acked_to),
+            (9, 1500, 500, 1500)
+        );
+        assert_eq!((sum.rtt_min_ns, sum.rtt_last_ns), (5000, 6000));
+        assert_eq!(sum.telemetry, sample(30, 300, 3));
+        sum.absorb(&Event {
+            acked: u32::MAX,
+            ..Event::default()
+        });
+        assert_eq!(
+            (sum.acked, sum.rtt_min_ns, sum.rtt_last_ns),
+            (u32::MAX, 5000, 6000)
+        );
+    }
 }

@@ -69,7 +69,10 @@ impl Rate {
         if den == 0 {
             return self;
         }
-        Self::new(clamp_u32(div((self.0 as u64).saturating_mul(num as u64), den as u64)))
+        Self::new(clamp_u32(div(
+            (self.0 as u64).saturating_mul(num as u64),
+            den as u64,
+        )))
     }
 
     /// The sum, at most line rate.
@@ -165,7 +168,9 @@ pub const fn log2_q16(x: u32) -> u32 {
     const CURVE: u32 = 22_525;
     let fraction = (x >> top.saturating_sub(16)) & (ONE_Q16.wrapping_sub(1));
     let bend = mul_q16(CURVE, mul_q16(fraction, ONE_Q16.saturating_sub(fraction)));
-    (top.saturating_sub(16) << 16).saturating_add(fraction).saturating_add(bend)
+    (top.saturating_sub(16) << 16)
+        .saturating_add(fraction)
+        .saturating_add(bend)
 }
 
 /// The largest integer whose square is at most `x`.

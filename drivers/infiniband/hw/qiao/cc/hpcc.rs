@@ -97,7 +97,9 @@ impl State {
         let step = Rate::from_mbps(tuning.additive_mbps, port.link_mbps);
         let scale = self.utilisation >= tuning.target || self.stage >= tuning.max_stage;
         let (rate, stage) = if scale {
-            let scaled = self.reference.scaled(tuning.target, self.utilisation.max(1));
+            let scaled = self
+                .reference
+                .scaled(tuning.target, self.utilisation.max(1));
             (scaled.plus(step), 0)
         } else {
             (self.reference.plus(step), self.stage.saturating_add(1))
@@ -123,14 +125,22 @@ mod tests {
     use super::*;
     use crate::event::Telemetry;
 
-    const PORT: Port = Port { link_mbps: 100_000, base_rtt_ns: 4000, mtu: 1000 };
+    const PORT: Port = Port {
+        link_mbps: 100_000,
+        base_rtt_ns: 4000,
+        mtu: 1000,
+    };
 
     fn ack(to: u32, utilisation: u32) -> Event {
         Event {
             acked: 1000,
             acked_to: to,
             sent_to: to.wrapping_add(50_000),
-            telemetry: Some(Telemetry { utilisation, span_ns: 4000, queue_ns: 0 }),
+            telemetry: Some(Telemetry {
+                utilisation,
+                span_ns: 4000,
+                queue_ns: 0,
+            }),
             ..Event::default()
         }
     }
@@ -158,7 +168,13 @@ mod tests {
         let mut state = Hpcc::start(&PORT, &tuning, 0);
         Hpcc::on_event(&PORT, &tuning, &mut state, &ack(1000, ONE_Q16));
         let before = state.rate;
-        let blind = Event { telemetry: None, ..ack(2000, 0) };
-        assert_eq!(Hpcc::on_event(&PORT, &tuning, &mut state, &blind).rate, before);
+        let blind = Event {
+            telemetry: None,
+            ..ack(2000, 0)
+        };
+        assert_eq!(
+            Hpcc::on_event(&PORT, &tuning, &mut state, &blind).rate,
+            before
+        );
     }
 }

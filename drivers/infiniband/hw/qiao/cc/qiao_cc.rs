@@ -24,6 +24,8 @@ mod event;
 mod fixed;
 mod flow;
 mod hpcc;
+mod ibcca;
+mod swift;
 mod telemetry;
 
 pub use auto::Auto;
@@ -33,6 +35,8 @@ pub use event::{Action, Event, Port, Telemetry};
 pub use fixed::Rate;
 pub use flow::{on_event, FlowState, Params, Tuning, FLOW_STATE_MAX};
 pub use hpcc::{Hpcc, Tuning as HpccTuning};
+pub use ibcca::{IbCca, Tuning as IbCcaTuning};
+pub use swift::{Swift, Tuning as SwiftTuning};
 pub use telemetry::{most_loaded, Hop, MAX_HOPS};
 
 /// A congestion control law.

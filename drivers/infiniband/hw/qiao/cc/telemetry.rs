@@ -51,7 +51,10 @@ pub fn most_loaded(before: &[Hop], now: &[Hop], base_rtt_ns: u32) -> Option<Tele
 /// Nanoseconds that the queue of `hop` takes to drain.
 #[inline]
 fn drain_ns(hop: &Hop) -> u32 {
-    clamp_u32(div(u64::from(hop.queue).saturating_mul(8000), u64::from(hop.link_mbps)))
+    clamp_u32(div(
+        u64::from(hop.queue).saturating_mul(8000),
+        u64::from(hop.link_mbps),
+    ))
 }
 
 /// `min(q0, q1) / (B T) + txRate / B` in Q16 and the time between the records.
@@ -77,7 +80,12 @@ mod tests {
     use super::*;
 
     fn hop(tx_bytes: u32, time_ns: u32, queue: u32) -> Hop {
-        Hop { tx_bytes, time_ns, queue, link_mbps: 100_000 }
+        Hop {
+            tx_bytes,
+            time_ns,
+            queue,
+            link_mbps: 100_000,
+        }
     }
 
     #[test]
@@ -97,8 +105,12 @@ mod tests {
 
     #[test]
     fn counters_and_clock_wrap() {
-        let sample =
-            most_loaded(&[hop(u32::MAX - 99, u32::MAX - 9, 0)], &[hop(25, 0, 0)], 10_000).unwrap();
+        let sample = most_loaded(
+            &[hop(u32::MAX - 99, u32::MAX - 9, 0)],
+            &[hop(25, 0, 0)],
+            10_000,
+        )
+        .unwrap();
         assert_eq!(sample.utilisation, 1 << 16);
         assert_eq!(sample.span_ns, 10);
     }
