@@ -5,11 +5,13 @@
 use qiao_cc::{most_loaded, on_event, Action, Event, FlowState, Rate};
 
 use crate::queue::{Time, NEVER};
-use crate::workload::Message;
+use crate::workload::{uniform, Message};
 use crate::world::{kind, Done, Hops, Kind, Packet, World};
 
 /// Shortest time between two NAKs for the same gap.
 const NAK_INTERVAL: Time = 500_000_000;
+/// After this time an adapter raises an event that the host has not answered once more.
+const RAISE_AGAIN: Time = 100_000_000;
 
 /// A message under way, both ends.
 #[derive(Clone, Debug)]
@@ -24,6 +26,10 @@ pub struct Flow {
     turn: Time,
     sent_size: u32,
     timer: Time,
+    /// What the adapter has added up since the host read the last event.
+    pending: Event,
+    /// An event is on its way to the host.
+    raised: bool,
     message: Message,
     generation: u32,
     hash: u32,
@@ -76,6 +82,8 @@ impl World {
             turn: 0,
             sent_size: 0,
             timer: NEVER,
+            pending: Event::default(),
+            raised: false,
             message,
             generation,
             hash: generation.wrapping_mul(0x85eb_ca6b)
@@ -128,8 +136,13 @@ impl World {
             let packet = self.dequeue(index, control);
             self.put_on_wire(index, packet);
         } else if !port.paused {
+            let full = u64::from(self.config.data_size(self.config.mtu));
+            if !self.may_send(index, full) {
+                return;
+            }
             if let Some(slot) = self.pick(host, now) {
                 let packet = self.next_packet(host, slot);
+                self.take_credits(index, u64::from(self.packets[packet as usize].size));
                 self.put_on_wire(index, packet);
             }
         }
@@ -234,6 +247,7 @@ impl World {
 
     fn receive_data(&mut self, host: u32, index: u32, packet: &Packet) {
         let now = self.now();
+        self.return_credits(self.hosts[host as usize].port, u64::from(packet.size));
         let flow = &mut self.flows[packet.flow as usize];
         let answer = if packet.seq == flow.expected {
             flow.expected += u64::from(packet.payload);
@@ -302,7 +316,7 @@ impl World {
         if flow_is_done(&self.flows[packet.flow as usize]) {
             self.finish(packet.flow);
         } else {
-            self.give_event(packet.flow, &event);
+            self.report(packet.flow, &event);
             let ready = self.ready(packet.flow);
             let slots = &mut self.hosts[src as usize].slots;
             if let Some(slot) = slots.iter_mut().find(|slot| slot.flow == packet.flow) {
@@ -327,6 +341,7 @@ impl World {
         host.last = host.last.min(host.slots.len().saturating_sub(1));
         self.flows[index as usize].generation = u32::MAX;
         self.flows[index as usize].timer = NEVER;
+        self.flows[index as usize].raised = false;
         self.free_flows.push(index);
     }
 
@@ -356,6 +371,58 @@ impl World {
             }
             self.transmit_host(src);
         }
+    }
+
+    /// Hands an event to the congestion control: at once, or through the host.
+    fn report(&mut self, index: u32, event: &Event) {
+        if self.config.host == 0 {
+            self.give_event(index, event);
+            return;
+        }
+        let flow = &mut self.flows[index as usize];
+        flow.pending.absorb(event);
+        if !flow.raised {
+            flow.raised = true;
+            let delay = self.host_delay();
+            self.events.push(delay, kind::READ, index, 0);
+        }
+    }
+
+    /// Time until the host reacts: its latency, the rest of a stall, or, when the event is lost,
+    /// the time after which the adapter raises it again.
+    fn host_delay(&mut self) -> Time {
+        let now = self.now();
+        let stalled = match self.config.stall {
+            Some((from, length)) if (from..from + length).contains(&now) => from + length - now,
+            _ => 0,
+        };
+        let mut delay = self.config.host + stalled;
+        while self.config.event_loss > 0.0 && uniform(&mut self.rng) < self.config.event_loss {
+            delay += RAISE_AGAIN;
+        }
+        delay
+    }
+
+    /// The host reads what the adapter has added up for a flow.
+    pub fn read_event(&mut self, index: u32) {
+        let flow = &mut self.flows[index as usize];
+        if !std::mem::take(&mut flow.raised) {
+            return;
+        }
+        let event = std::mem::take(&mut flow.pending);
+        let src = flow.message.src;
+        self.give_event(index, &event);
+        let ready = self.ready(index);
+        let slots = &mut self.hosts[src as usize].slots;
+        if let Some(slot) = slots.iter_mut().find(|slot| slot.flow == index) {
+            slot.ready = ready;
+        }
+        self.transmit_host(src);
+    }
+
+    /// Bytes of a flow that are acknowledged.
+    pub fn acked(&self, index: u32) -> u64 {
+        self.flows[index as usize].acked
     }
 
     fn give_event(&mut self, index: u32, event: &Event) {

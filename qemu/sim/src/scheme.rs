@@ -3,7 +3,7 @@
 //! Named settings: an algorithm with the switch settings that the reference gives it.
 
 use clap::ValueEnum;
-use qiao_cc::{DcqcnTuning, DctcpTuning, HpccTuning, Tuning};
+use qiao_cc::{DcqcnTuning, DctcpTuning, HpccTuning, IbCcaTuning, SwiftTuning, Tuning};
 use serde::Deserialize;
 
 use crate::world::{Config, Red};
@@ -35,6 +35,16 @@ pub enum Scheme {
     AutoInt,
     /// The default with marks only.
     AutoMarks,
+    /// Swift.
+    Swift,
+    /// No congestion control, only flow control.
+    Off,
+    /// InfiniBand without congestion control.
+    IbOff,
+    /// InfiniBand with annex A10.
+    IbCca,
+    /// InfiniBand with the default.
+    IbAuto,
 }
 
 impl Scheme {
@@ -51,6 +61,11 @@ impl Scheme {
             Self::AutoDelay => "auto, delay only",
             Self::AutoInt => "auto, telemetry",
             Self::AutoMarks => "auto, marks only",
+            Self::Swift => "swift",
+            Self::Off => "flow control only",
+            Self::IbOff => "IB, credits only",
+            Self::IbCca => "IB, annex A10",
+            Self::IbAuto => "IB, auto",
         }
     }
 
@@ -69,6 +84,11 @@ impl Scheme {
             }),
             ack_class: false,
             repace: false,
+            credits: None,
+            adaptive: false,
+            host: 0,
+            event_loss: 0.0,
+            stall: None,
             rtt: true,
             floor_ns: true,
             buffer: 32 << 20,
@@ -79,6 +99,22 @@ impl Scheme {
             tuning: |_| Tuning::Auto,
             ..base
         };
+        // 4 KB packets, 128 KB per port and lane; LRH, BTH and both CRCs; marks from 16 KB on.
+        let infiniband = Config {
+            mtu: 4096,
+            header: 26,
+            ack: 30,
+            ack_class: true,
+            repace: true,
+            floor_ns: false,
+            red: Some(Red {
+                min: 4 * KB,
+                max: 4 * KB,
+                p_max: 1.0,
+            }),
+            credits: Some(128 << 10),
+            ..base
+        };
         match self {
             Self::Auto => auto,
             Self::AutoDelay => Config { red: None, ..auto },
@@ -87,6 +123,28 @@ impl Scheme {
                 ..auto
             },
             Self::AutoMarks => Config { rtt: false, ..auto },
+            Self::Swift => Config {
+                tuning: |port| Tuning::Swift(SwiftTuning::new(port)),
+                ..auto
+            },
+            Self::Off => Config {
+                red: None,
+                tuning: off,
+                ..base
+            },
+            Self::IbOff => Config {
+                red: None,
+                tuning: off,
+                ..infiniband
+            },
+            Self::IbCca => Config {
+                tuning: |_| Tuning::IbCca(IbCcaTuning::EXAMPLE),
+                ..infiniband
+            },
+            Self::IbAuto => Config {
+                tuning: |_| Tuning::Auto,
+                ..infiniband
+            },
             Self::Dcqcn => Config {
                 ack_class: true,
                 ..base
@@ -123,4 +181,12 @@ impl Scheme {
             },
         }
     }
+}
+
+/// A law that never limits: annex A10 with a table of one entry.
+fn off(_port: &qiao_cc::Port) -> Tuning {
+    Tuning::IbCca(IbCcaTuning {
+        limit: 0,
+        ..IbCcaTuning::EXAMPLE
+    })
 }

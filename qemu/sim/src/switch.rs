@@ -69,16 +69,25 @@ impl World {
         let out = match next.len() {
             0 => self.ports[self.hosts[dst as usize].port as usize].peer,
             1 => next[0],
+            _ if self.config.adaptive => self.shortest_queue(switch, dst),
             n => next[mix(hash ^ self.switches[switch].seed) as usize % n],
         };
         let class = usize::from(kind == Kind::Data || !self.config.ack_class);
-        if class == 1 && !self.admit(switch, index, size) {
+        if class == 1 && self.config.credits.is_none() && !self.admit(switch, index, size) {
             self.counters.drops += 1;
             self.free(packet);
             return;
         }
         self.enqueue(out, class, packet);
         self.transmit_switch(out);
+    }
+
+    /// The port with the fewest bytes waiting; the first of equals.
+    fn shortest_queue(&self, switch: usize, dst: u32) -> u32 {
+        let node = (switch + self.hosts.len()) as u32;
+        let next = self.routes.next(node, dst).iter().copied();
+        next.min_by_key(|&port| self.ports[port as usize].all_bytes)
+            .unwrap_or_default()
     }
 
     /// Accounts for a packet at its ingress; false if there is no room.
@@ -137,8 +146,8 @@ impl World {
     /// Starts the next packet of a switch port, if the port is free and may send.
     pub fn transmit_switch(&mut self, index: u32) {
         let now = self.now();
+        let data = self.data_ready(index);
         let port = &self.ports[index as usize];
-        let data = !port.paused && !port.queues[1].is_empty();
         if port.queues[0].is_empty() && !data {
             return;
         }
@@ -155,7 +164,12 @@ impl World {
                 let packet = &self.packets[packet as usize];
                 (packet.in_port, u64::from(packet.size))
             };
-            self.release(node - self.hosts.len(), in_port, size);
+            if self.config.credits.is_some() {
+                self.take_credits(index, size);
+                self.return_credits(in_port, size);
+            } else {
+                self.release(node - self.hosts.len(), in_port, size);
+            }
             if self.marks(index) {
                 self.packets[packet as usize].marked = true;
                 self.counters.marks += 1;
@@ -165,10 +179,19 @@ impl World {
             self.write_telemetry(index, packet);
         }
         self.put_on_wire(index, packet);
+        let data = self.data_ready(index);
         let port = &self.ports[index as usize];
-        if !port.queues[0].is_empty() || (!port.paused && !port.queues[1].is_empty()) {
+        if !port.queues[0].is_empty() || data {
             let busy = port.busy;
             self.transmit_at(index, busy);
+        }
+    }
+
+    /// Whether the data class has a packet that may be sent.
+    fn data_ready(&mut self, index: u32) -> bool {
+        match self.first_size(index) {
+            Some(size) => self.may_send(index, size),
+            None => false,
         }
     }
 

@@ -42,6 +42,18 @@ pub struct Config {
     pub ack_class: bool,
     /// Whether a rate change also moves the packet that already waits for its turn.
     pub repace: bool,
+    /// Native InfiniBand: link-level credits of this many bytes per port and virtual lane, and FECN
+    /// instead of ECN. `None` is Ethernet with priority pause.
+    pub credits: Option<u64>,
+    /// Whether switches take the shortest queue of all shortest paths, per packet.
+    pub adaptive: bool,
+    /// Time from the end of an event in the adapter to its effect, through the host; 0 makes the
+    /// adapter decide per acknowledgement.
+    pub host: Time,
+    /// Share of events that the host never sees. Their content stays in the adapter.
+    pub event_loss: f64,
+    /// From when, and for how long, the host does nothing.
+    pub stall: Option<(Time, Time)>,
     /// Whether adapters measure round trips.
     pub rtt: bool,
     /// Serialisation and pacing in whole nanoseconds, rounded down, as ns-3 does it.
@@ -142,6 +154,12 @@ pub struct Port {
     pub delay: Time,
     /// The transmitter is busy up to here.
     pub busy: Time,
+    /// Bytes that the peer can take in the data class.
+    pub credits: u64,
+    /// Since when data waits for credits, or [`NEVER`].
+    pub starved: Time,
+    /// Time that data waited for credits.
+    pub waited: Time,
     /// Pending transmit event.
     pub event: Time,
     /// The peer has paused data.
@@ -247,6 +265,10 @@ pub mod kind {
     pub const START: u32 = 2;
     /// The congestion control of flow `a` asked for an event.
     pub const WAKE: u32 = 3;
+    /// Port `a` gets `b` bytes of credit.
+    pub const CREDIT: u32 = 4;
+    /// The host reads the pending event of flow `a`.
+    pub const READ: u32 = 5;
 }
 
 impl World {
@@ -369,6 +391,11 @@ impl World {
                     }
                 }
                 kind::START => self.start_messages(),
+                kind::CREDIT => {
+                    self.ports[event.a as usize].credits += u64::from(event.b);
+                    self.transmit(event.a);
+                }
+                kind::READ => self.read_event(event.a),
                 _ => self.wake(event.a),
             }
         }
@@ -451,6 +478,44 @@ impl World {
         self.events.push(tx + delay, kind::ARRIVE, peer, packet);
     }
 
+    /// Whether the data class of port `index` may send its first packet, which has `size` bytes.
+    ///
+    /// Notes since when a port with data lacks credits (PortXmitWait).
+    #[inline]
+    pub fn may_send(&mut self, index: u32, size: u64) -> bool {
+        let now = self.now();
+        let port = &mut self.ports[index as usize];
+        if port.credits >= size {
+            if port.starved != NEVER {
+                port.waited += now - port.starved;
+                port.starved = NEVER;
+            }
+            return !port.paused;
+        }
+        port.starved = port.starved.min(now);
+        false
+    }
+
+    /// Uses credits for a data packet on port `index`.
+    #[inline]
+    pub fn take_credits(&mut self, index: u32, size: u64) {
+        if self.config.credits.is_some() {
+            self.ports[index as usize].credits -= size;
+        }
+    }
+
+    /// Gives the sender of what came in at port `index` its credits back.
+    #[inline]
+    pub fn return_credits(&mut self, index: u32, size: u64) {
+        if self.config.credits.is_some() {
+            let (peer, delay) = (
+                self.ports[index as usize].peer,
+                self.ports[index as usize].delay,
+            );
+            self.events.push(delay, kind::CREDIT, peer, size as u32);
+        }
+    }
+
     /// Appends to a queue of a port.
     #[inline]
     pub fn enqueue(&mut self, index: u32, class: usize, packet: u32) {
@@ -468,6 +533,15 @@ impl World {
             self.packets[queue.tail as usize].next = packet;
         }
         queue.tail = packet;
+    }
+
+    /// Size of the first packet of the data class.
+    #[inline]
+    pub fn first_size(&self, index: u32) -> Option<u64> {
+        let head = self.ports[index as usize].queues[1].head;
+        self.packets
+            .get(head as usize)
+            .map(|packet| u64::from(packet.size))
     }
 
     /// Takes the first packet of a queue that is not empty.
@@ -570,6 +644,9 @@ fn build_ports(topology: &Topology, config: &Config) -> (Vec<Port>, NodePorts) {
                 byte_ps: u64::from(8000 / link.gbps),
                 delay: u64::from(link.delay_ns) * 1000,
                 busy: 0,
+                credits: config.credits.unwrap_or(u64::MAX),
+                starved: NEVER,
+                waited: 0,
                 event: NEVER,
                 paused: false,
                 paused_at: 0,
