@@ -5,6 +5,7 @@
 mod anchors;
 mod bench;
 mod cluster;
+mod goals;
 mod host;
 mod micro;
 mod queue;
@@ -35,6 +36,8 @@ enum Command {
     Validate(validate::Options),
     /// Measure the speed at 320 and 10,240 hosts.
     Bench(bench::Options),
+    /// Measure the default against the goal table; exit status 1 if a goal is missed.
+    Goals(goals::Options),
     /// Run open-loop traffic on a fat-tree.
     Cluster(cluster::Options),
     /// Run the small cases.
@@ -56,6 +59,7 @@ fn main() -> Result<ExitCode> {
             })
         }
         Command::Bench(options) => bench::run(options),
+        Command::Goals(options) => goals::run(options),
         Command::Cluster(options) => cluster::command(options),
         Command::Small(options) => micro::command(options),
     }

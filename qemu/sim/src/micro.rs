@@ -104,8 +104,20 @@ impl Case {
     /// Runs it.
     pub fn run(self, config: Config, seed: u64) -> Outcome {
         let (topology, messages, watched) = self.build();
+        self.run_on(&topology, messages, watched, config, seed)
+    }
+
+    /// Runs other messages on another topology, and watches the queue before one host.
+    pub fn run_on(
+        self,
+        topology: &Topology,
+        messages: Vec<Message>,
+        watched: u32,
+        config: Config,
+        seed: u64,
+    ) -> Outcome {
         let total = messages.len();
-        let mut world = World::new(&topology, config, Box::new(messages.into_iter()), seed);
+        let mut world = World::new(topology, config, Box::new(messages.into_iter()), seed);
         let port = world.ports[world.hosts[watched as usize].port as usize].peer as usize;
         let mut queue = Vec::new();
         let mut at = 0;
@@ -186,4 +198,25 @@ pub fn command(options: Options) -> Result<ExitCode> {
         println!("{case} {}", serde_json::to_string(&outcome)?);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scheme::Scheme;
+
+    /// Runs are alone in their thread, so neither the number of threads nor other runs matter.
+    #[test]
+    fn the_same_seed_gives_the_same_bits_on_one_and_on_two_threads() {
+        let run = || {
+            let outcome = Case::Incast(8).run(Scheme::Dcqcn.reference(), 5);
+            serde_json::to_string(&outcome).unwrap()
+        };
+        let alone = run();
+        let both = std::thread::scope(|scope| {
+            let threads = [scope.spawn(run), scope.spawn(run)];
+            threads.map(|thread| thread.join().unwrap())
+        });
+        assert_eq!(both, [alone.clone(), alone]);
+    }
 }

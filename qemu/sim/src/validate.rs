@@ -25,8 +25,8 @@ pub struct Options {
     /// Only the small cases.
     #[arg(long)]
     small: bool,
-    /// Runs of a small case with different seeds; the mean is compared.
-    #[arg(long, default_value_t = 5)]
+    /// Runs of a small case with different seeds.
+    #[arg(long, default_value_t = 20)]
     seeds: u64,
 }
 
@@ -40,6 +40,19 @@ pub struct Score {
 }
 
 impl Score {
+    /// Prints the mean of several runs beside an anchor that is itself one run of a random process,
+    /// and counts it: the anchor must lie within the band around the range of the runs.
+    fn check_runs(&mut self, runs: &[f64], anchor: f64, band: f64, digits: usize) -> String {
+        self.compared += 1;
+        let low = runs.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = runs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let mean = runs.iter().sum::<f64>() / runs.len() as f64;
+        let outside = anchor < low - band || anchor > high + band;
+        self.outside += usize::from(outside);
+        let mark = if outside { " *" } else { "" };
+        format!("{mean:.digits$} ({anchor:.digits$}){mark}")
+    }
+
     /// Prints a value beside its anchor and counts it.
     fn check(&mut self, got: f64, anchor: f64, band: f64, digits: usize) -> String {
         self.compared += 1;
@@ -100,20 +113,21 @@ fn small_cases(anchors: &[Small], seeds: u64) -> Score {
             .collect();
         let mean =
             |value: fn(&Outcome) -> f64| runs.iter().map(value).sum::<f64>() / runs.len() as f64;
+        let all = |value: fn(&Outcome) -> f64| runs.iter().map(value).collect::<Vec<_>>();
         let goodput = if anchor.case == Case::Victim {
-            mean(|o| o.victim)
+            all(|o| o.victim)
         } else {
-            mean(|o| o.goodput)
+            all(|o| o.goodput)
         };
         let mut row = vec![anchor.case.to_string(), anchor.scheme.name().to_owned()];
-        row.push(score.check(goodput, anchor.goodput, 1.5, 1));
+        row.push(score.check_runs(&goodput, anchor.goodput, 1.5, 1));
         match anchor.queue {
             Some([p50, p95, p99, max]) => {
                 row.push(format!("{:.0} ({p50:.0})", mean(|o| o.q_p50)));
                 // Queues are counted in bins of one KB and a packet is more than that.
                 let band = |anchor: f64| (anchor * 0.1).max(2.1);
-                row.push(score.check(mean(|o| o.q_p95), p95, band(p95), 0));
-                row.push(score.check(mean(|o| o.q_p99), p99, band(p99), 0));
+                row.push(score.check_runs(&all(|o| o.q_p95), p95, band(p95), 0));
+                row.push(score.check_runs(&all(|o| o.q_p99), p99, band(p99), 0));
                 row.push(format!("{:.0} ({max:.0})", mean(|o| o.q_max)));
             }
             None => row.extend(std::iter::repeat_n(String::new(), 4)),

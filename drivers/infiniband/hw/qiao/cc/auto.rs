@@ -23,7 +23,7 @@ const WINDOW_SHIFT: u32 = 4;
 /// Part of the base round trip that a flow alone may queue, and part per halving of its rate.
 const TARGET_SHIFT: u32 = 2;
 /// Part of the bandwidth-delay product that a new flow sends unasked.
-const START_SHIFT: u32 = 2;
+const START_SHIFT: u32 = 1;
 /// Smallest part of the bandwidth-delay product that a window can be.
 const FLOOR_SHIFT: u32 = 12;
 /// Part of the full correction downwards that one round trip applies.
