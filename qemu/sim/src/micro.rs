@@ -177,7 +177,7 @@ impl Case {
 }
 
 /// Small cases from the command line.
-#[derive(Clone, Copy, Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Algorithm.
     #[arg(value_enum)]
@@ -185,16 +185,34 @@ pub struct Options {
     /// Seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Instead: on the topology of this TOML file, all hosts send 1 MB to the last one.
+    #[arg(long)]
+    topology: Option<std::path::PathBuf>,
+    /// Switches take the shortest queue of all shortest paths, per packet.
+    #[arg(long)]
+    adaptive: bool,
 }
 
 /// Runs all small cases with one algorithm and prints one JSON object per line.
 pub fn command(options: Options) -> Result<ExitCode> {
+    let config = Config {
+        adaptive: options.adaptive,
+        ..options.scheme.reference()
+    };
+    if let Some(path) = &options.topology {
+        let topology = Topology::from_file(path)?;
+        let dst = topology.hosts.saturating_sub(1);
+        let messages = workload::incast(dst, 1_000_000);
+        let outcome = Case::Incast(dst).run_on(&topology, messages, dst, config, options.seed);
+        println!("{}", serde_json::to_string(&outcome)?);
+        return Ok(ExitCode::SUCCESS);
+    }
     let incasts = [2, 8, 64, 256].map(Case::Incast);
     for case in incasts
         .into_iter()
         .chain([Case::Victim, Case::AllToAll(16)])
     {
-        let outcome = case.run(options.scheme.reference(), options.seed);
+        let outcome = case.run(config, options.seed);
         println!("{case} {}", serde_json::to_string(&outcome)?);
     }
     Ok(ExitCode::SUCCESS)

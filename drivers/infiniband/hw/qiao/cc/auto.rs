@@ -43,6 +43,8 @@ pub struct State {
     /// Sequence number at which the next loss counts.
     loss_end: u32,
     lost: bool,
+    /// Delays come from telemetry, which has no noise: half the target will do.
+    exact: bool,
 }
 
 /// The default algorithm; it has no constants to choose.
@@ -61,6 +63,7 @@ impl Algorithm for Auto {
             marked_ns: 0,
             loss_end: 0,
             lost: false,
+            exact: false,
         }
     }
 
@@ -96,9 +99,14 @@ impl State {
         self.base_ns.min(port.base_rtt_ns).max(1)
     }
 
+    /// Target of a flow alone, and of each halving of its rate.
+    fn step(&self, port: &Port) -> u32 {
+        port.base_rtt_ns >> TARGET_SHIFT.saturating_add(u32::from(self.exact))
+    }
+
     /// Target of the queueing delay for the rate that the window gives at `delay`.
     fn target(&self, port: &Port, base: u32, delay: u32) -> u32 {
-        let step = port.base_rtt_ns >> TARGET_SHIFT;
+        let step = self.step(port);
         let full = shifted(port.bytes_in(base.saturating_add(delay)));
         let below_line = log2_q16(mul_div(full, ONE_Q16, self.window.max(1)));
         step.saturating_add(mul_q16(step, below_line))
@@ -107,6 +115,7 @@ impl State {
     /// Queueing delay of the path as the best source has it.
     fn delay(&mut self, port: &Port, event: &Event, base: u32) -> u32 {
         if let Some(sample) = event.telemetry {
+            self.exact = true;
             return sample.queue_ns;
         }
         if event.rtt_last_ns != 0 {

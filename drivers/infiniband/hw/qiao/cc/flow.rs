@@ -55,7 +55,7 @@ enum State {
 #[derive(Clone, Copy, Debug)]
 pub struct FlowState(State);
 
-const _: () = assert!(core::mem::size_of::<FlowState>() <= FLOW_STATE_MAX);
+const _: () = assert!(size_of::<FlowState>() <= FLOW_STATE_MAX);
 
 impl FlowState {
     /// The state of a flow that starts at device time `now_ns`.
