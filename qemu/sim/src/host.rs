@@ -132,7 +132,8 @@ impl World {
             return;
         }
         let control = usize::from(!self.config.ack_class);
-        if !port.queues[control].is_empty() && !(control == 1 && port.paused) {
+        let held = control == 1 && port.paused;
+        if !port.queues[control].is_empty() && !held {
             let packet = self.dequeue(index, control);
             self.put_on_wire(index, packet);
         } else if !port.paused {
@@ -169,7 +170,8 @@ impl World {
         let port = &self.ports[index as usize];
         let control = usize::from(!self.config.ack_class);
         let free = port.busy;
-        if !port.queues[control].is_empty() && !(control == 1 && port.paused) {
+        let held = control == 1 && port.paused;
+        if !port.queues[control].is_empty() && !held {
             self.transmit_at(index, free);
             return;
         }

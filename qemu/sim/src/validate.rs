@@ -167,7 +167,8 @@ fn cluster_case(score: &mut Score, anchor: &ClusterAnchor, cluster: &Cluster, wi
     let mut table = Table::new();
     table.load_preset(ASCII_MARKDOWN);
     table.set_header([label.as_str(), "size 2 %", "50 %", "70 %", "90 %", "99 %"]);
-    let rows: [(&str, fn(&Bucket) -> f64, [f64; 5], f64); 3] = [
+    type Row = (&'static str, fn(&Bucket) -> f64, [f64; 5], f64);
+    let rows: [Row; 3] = [
         ("p50", |b| b.p50, anchor.p50, 0.10),
         ("p95", |b| b.p95, anchor.p95, 0.15),
         ("p99", |b| b.p99, anchor.p99, 0.20),
