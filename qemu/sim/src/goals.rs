@@ -22,10 +22,10 @@ use crate::world::{Config, World};
 pub struct Options {
     /// Also the rows on fat-trees, which take minutes.
     #[arg(long)]
-    clusters: bool,
+    pub clusters: bool,
     /// Milliseconds of warm-up and of measurement on fat-trees.
     #[arg(long, default_value_t = 5)]
-    ms: u64,
+    pub ms: u64,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -98,7 +98,8 @@ pub fn run(options: Options) -> Result<ExitCode> {
     })
 }
 
-fn measure(options: Options) -> Vec<Line> {
+/// Measures all rows that there are scenarios for.
+pub fn measure(options: Options) -> Vec<Line> {
     let mut lines = Lines(Vec::new());
     incasts(&mut lines);
     others(&mut lines);

@@ -9,6 +9,7 @@ mod goals;
 mod host;
 mod micro;
 mod queue;
+mod report;
 mod scheme;
 mod stats;
 mod switch;
@@ -38,6 +39,8 @@ enum Command {
     Bench(bench::Options),
     /// Measure the default against the goal table; exit status 1 if a goal is missed.
     Goals(goals::Options),
+    /// Write the page with goals and plots.
+    Report(report::Options),
     /// Run open-loop traffic on a fat-tree.
     Cluster(cluster::Options),
     /// Run the small cases.
@@ -60,6 +63,7 @@ fn main() -> Result<ExitCode> {
         }
         Command::Bench(options) => bench::run(options),
         Command::Goals(options) => goals::run(options),
+        Command::Report(options) => report::run(options),
         Command::Cluster(options) => cluster::command(options),
         Command::Small(options) => micro::command(options),
     }
