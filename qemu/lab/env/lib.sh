@@ -24,6 +24,7 @@ die() {
 
 mkdir -p "$QIAO_CACHE" 2>/dev/null || die "cannot make $QIAO_CACHE (choose another folder with QIAO_CACHE=)"
 QIAO_CACHE=$(cd "$QIAO_CACHE" && pwd)
+[[ -w $QIAO_CACHE ]] || die "cannot write to $QIAO_CACHE (choose another folder with QIAO_CACHE=)"
 
 # key WORD|FILE...: a short hash of the words and of the contents of those that are files.
 key() {
