@@ -45,7 +45,7 @@ run: guests ## run the scenarios named by S="..." (make list names them)
 	@$(LAB) run $(S)
 
 .PHONY: lab
-lab: guests ## boot two guests and stay at a shell; Control-] shows the other guest
+lab: guests ## boot two guests with the driver and stay at a shell; Control-] shows the other guest, Control-\ ends
 	@$(LAB) shell $(S)
 
 .PHONY: list
