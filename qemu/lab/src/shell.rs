@@ -138,8 +138,8 @@ fn attach(session: &Session) -> Result<()> {
             }
         });
         consoles.push(console);
-        set_size(guest)?;
         guest.open_shell()?;
+        set_size(guest)?;
     }
     let _raw = RawMode::enter()?;
     forward_keys(session, &mut consoles, &screen)
