@@ -25,6 +25,11 @@ die() {
 mkdir -p "$QIAO_CACHE" 2>/dev/null || die "cannot make $QIAO_CACHE (choose another folder with QIAO_CACHE=)"
 QIAO_CACHE=$(cd "$QIAO_CACHE" && pwd)
 [[ -w $QIAO_CACHE ]] || die "cannot write to $QIAO_CACHE (choose another folder with QIAO_CACHE=)"
+for folder in "$TOP" "$QIAO_CACHE"; do
+	if [[ $folder == *[[:space:]:]* ]]; then
+		die "the kernel's build takes no path with a space or a colon in it: move $folder"
+	fi
+done
 
 # key WORD|FILE...: a short hash of the words and of the contents of those that are files.
 key() {
@@ -140,7 +145,7 @@ debian_tree() {
 	log=$(mktemp)
 	# What root mounts in the tree is in a name space of its own and vanishes with it: a killed run leaves no mounts on the host.
 	((EUID == 0)) && program=(unshare --mount --propagation private mmdebstrap)
-	# The rules of apt are copied before its first use; a folder with spaces in its name is legal.
+	# The rules of apt are copied before its first use.
 	{
 		"${program[@]}" --verbose --mode="$(mmdebstrap_mode)" --format="$([[ $target == - ]] && echo tar || echo directory)" \
 			--aptopt='Acquire::Retries "5"' \
