@@ -41,11 +41,15 @@ test: lab-program overlay ## run the tests that need no guest
 	@$(LAB) check unit symbols
 
 .PHONY: run
-run: guests ## run the scenarios named by S="..." (make list names them)
+run: $(if $(strip $(S)),guests,unnamed) ## run the scenarios named by S="..." (make list names them)
 	@$(LAB) run $(S)
 
+.PHONY: unnamed
+unnamed:
+	@echo 'qiao: error: name scenarios, as in make run S="twins lifecycle"; make list lists them' >&2; exit 1
+
 .PHONY: lab
-lab: guests ## boot two guests and stay at a shell; Control-] shows the other guest
+lab: guests ## boot two guests with the driver and stay at a shell; Control-] shows the other guest, Control-\ ends
 	@$(LAB) shell $(S)
 
 .PHONY: list

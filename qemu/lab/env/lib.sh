@@ -24,6 +24,12 @@ die() {
 
 mkdir -p "$QIAO_CACHE" 2>/dev/null || die "cannot make $QIAO_CACHE (choose another folder with QIAO_CACHE=)"
 QIAO_CACHE=$(cd "$QIAO_CACHE" && pwd)
+[[ -w $QIAO_CACHE ]] || die "cannot write to $QIAO_CACHE (choose another folder with QIAO_CACHE=)"
+for folder in "$TOP" "$QIAO_CACHE"; do
+	if [[ $folder == *[[:space:]:]* ]]; then
+		die "the kernel's build takes no path with a space or a colon in it: move $folder"
+	fi
+done
 
 # key WORD|FILE...: a short hash of the words and of the contents of those that are files.
 key() {
@@ -56,7 +62,7 @@ artefact() {
 		discard "$dir.part"
 		mkdir "$dir.part"
 		# Not `|| die`: that would let COMMAND go on after its first failure.
-		trap 'say "error: making $(basename "$dir") failed: what it said is above"' EXIT
+		trap 'say "error: making $(basename "${dir%.part}") failed: what it said is above"' EXIT
 		"$@" "$dir.part"
 		trap - EXIT
 		mv -T "$dir.part" "$dir"
@@ -130,13 +136,25 @@ sources() {
 packages() { sed 's/#.*//' "$1" | tr -s ' \n' ' '; }
 
 # debian_tree TARGET OPTION...: a Debian tree with the pinning of this folder, as a folder or, for TARGET -, a tar stream.
+# Of what is said meanwhile, only our own words are shown; if it fails, all errors.
 debian_tree() {
-	local target=$1 sources
+	local target=$1 sources log
+	local -a program=(mmdebstrap)
 	shift
 	sources=$(sources)
-	# The rules of apt are copied before its first use; a folder with spaces in its name is legal.
-	mmdebstrap --quiet --mode="$(mmdebstrap_mode)" --format="$([[ $target == - ]] && echo tar || echo directory)" \
-		--aptopt='Acquire::Retries "5"' \
-		--setup-hook="mkdir -p \"\$1\"/etc/apt/preferences.d; cp '$ENV_DIR/apt.preferences' \"\$1\"/etc/apt/preferences.d/qiao" \
-		"$@" "$SUITE" "$target" - <<<"$sources" 2> >(grep -v 'unsandboxed as root' >&2)
+	log=$(mktemp)
+	# What root mounts in the tree is in a name space of its own and vanishes with it: a killed run leaves no mounts on the host.
+	((EUID == 0)) && program=(unshare --mount --propagation private mmdebstrap)
+	# The rules of apt are copied before its first use.
+	{
+		"${program[@]}" --verbose --mode="$(mmdebstrap_mode)" --format="$([[ $target == - ]] && echo tar || echo directory)" \
+			--aptopt='Acquire::Retries "5"' \
+			--setup-hook="mkdir -p \"\$1\"/etc/apt/preferences.d; cp '$ENV_DIR/apt.preferences' \"\$1\"/etc/apt/preferences.d/qiao" \
+			"$@" "$SUITE" "$target" - <<<"$sources" 2>&1 >&3 3>&- | tee "$log" | sed --unbuffered -n '/^qiao: /p' >&2
+	} 3>&1 || {
+		grep -E '^(E:|Err:|dpkg: error)' "$log" | tail -n 10 >&2
+		rm -f "$log"
+		die "mmdebstrap failed; its sources (choose another archive with MIRROR=):"$'\n'"$sources"
+	}
+	rm -f "$log"
 }

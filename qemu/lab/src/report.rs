@@ -28,9 +28,10 @@ pub struct Report {
 }
 
 impl Report {
-    /// An empty report. On a terminal a spinner shows what is going on; elsewhere plain lines do.
+    /// An empty report. On a terminal that can redraw a line a spinner shows what is going on; elsewhere plain lines do.
     pub fn new() -> Self {
-        let spinner = std::io::stderr().is_terminal().then(|| {
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let spinner = (std::io::stderr().is_terminal() && !dumb).then(|| {
             let spinner = ProgressBar::new_spinner();
             let style = ProgressStyle::with_template("{spinner} {msg} ({elapsed})")
                 .expect("the template is a constant");

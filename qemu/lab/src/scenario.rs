@@ -20,7 +20,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{ensure, Context, Result};
 
 use crate::{
     artefacts::{guest_module_dir, Artefacts},
@@ -144,6 +144,17 @@ impl Scenario {
         ALL.iter().find(|scenario| scenario.name == name)
     }
 
+    /// What a person named; an error unless it exists and this work tree has its parts.
+    pub fn wanted(name: &str, artefacts: &Artefacts) -> Result<&'static Self> {
+        let scenario = Self::named(name)
+            .with_context(|| format!("no scenario is called {name}: make list names them"))?;
+        ensure!(
+            scenario.in_tree(artefacts),
+            "the scenario {name} needs parts that this work tree does not have yet"
+        );
+        Ok(scenario)
+    }
+
     /// Whether this work tree has all that the scenario is about.
     pub fn in_tree(&self, artefacts: &Artefacts) -> bool {
         self.parts.iter().all(|part| part.in_tree(artefacts))
@@ -158,6 +169,16 @@ impl Scenario {
         }
         let dir = new_run_dir(&artefacts.runs(), self.name)?;
         Session::start(artefacts, &(self.topology)(), &initramfs, &dir, report)
+    }
+
+    /// Loads the driver in the guests of a scenario that has it, for a person at their shells.
+    pub fn load_driver(&self, session: &Session) -> Result<()> {
+        if self.parts.contains(&Part::Driver) {
+            for guest in &session.guests {
+                driver::load(guest)?;
+            }
+        }
+        Ok(())
     }
 
     /// Boots the guests, runs everything in them, powers them off, and reads their logs. Whatever goes wrong is in the report.

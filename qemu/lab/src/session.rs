@@ -5,14 +5,17 @@
 use std::{
     fs::{self, File},
     io::ErrorKind,
-    os::unix::net::UnixStream,
+    os::unix::{fs::MetadataExt, net::UnixStream},
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{bail, ensure, Context, Result};
-use nix::fcntl::{Flock, FlockArg};
+use nix::{
+    fcntl::{Flock, FlockArg},
+    unistd::geteuid,
+};
 use qiao_agent::Request;
 use tempfile::TempDir;
 
@@ -34,6 +37,9 @@ const MEMORY_MIB: u32 = 1024;
 const BOOT_TIMEOUT: Duration = Duration::from_secs(240);
 const POWER_OFF_TIMEOUT: Duration = Duration::from_secs(90);
 const POLL: Duration = Duration::from_millis(200);
+/// A UNIX socket's path has at most 107 bytes, and the cache may be deep.
+const SOCKET_PARENT: &str = "/tmp";
+const SOCKET_PREFIX: &str = "qiao-sockets.";
 
 /// Time for a command that does little; a guard against hangs on a slow machine, not a measurement.
 pub const SHORT: Duration = Duration::from_secs(120);
@@ -159,10 +165,7 @@ impl Session {
     ) -> Result<Self> {
         let lock = LabLock::take(artefacts, report)?;
         fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
-        // A UNIX socket's path has at most 107 bytes, and the cache may be deep.
-        let sockets = tempfile::Builder::new()
-            .prefix("qiao.")
-            .tempdir_in("/tmp")?;
+        let sockets = socket_dir()?;
         let accelerator = qemu::accelerator(artefacts)?;
         let initramfs_file = sockets.path().join("initramfs");
         initramfs.write(std::io::BufWriter::new(File::create(&initramfs_file)?))?;
@@ -274,6 +277,29 @@ impl Session {
             });
         }
     }
+}
+
+/// A folder for a session's sockets, which whoever has the lab's lock may make. What an interrupted session left is removed.
+fn socket_dir() -> Result<TempDir> {
+    for entry in fs::read_dir(SOCKET_PARENT)? {
+        let entry = entry?;
+        let left = entry
+            .file_name()
+            .as_encoded_bytes()
+            .starts_with(SOCKET_PREFIX.as_bytes());
+        // The lock is one user's, and so is what it protects. Others' files may vanish meanwhile.
+        if left
+            && entry
+                .metadata()
+                .is_ok_and(|data| data.is_dir() && data.uid() == geteuid().as_raw())
+        {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    let dir = tempfile::Builder::new()
+        .prefix(SOCKET_PREFIX)
+        .tempdir_in(SOCKET_PARENT)?;
+    Ok(dir)
 }
 
 /// Connects to a socket that QEMU is about to make.

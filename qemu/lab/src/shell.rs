@@ -36,10 +36,10 @@ pub fn run(artefacts: &Artefacts, scenario: Option<&str>) -> Result<()> {
         "a shell needs a terminal"
     );
     let name = scenario.unwrap_or_else(|| default_scenario(artefacts));
-    let scenario =
-        Scenario::named(name).with_context(|| format!("no scenario is called {name}"))?;
+    let scenario = Scenario::wanted(name, artefacts)?;
     let mut report = Report::new();
     let session = scenario.boot(artefacts, &report)?;
+    scenario.load_driver(&session)?;
     report.finish();
     let names: Vec<&str> = session.guests.iter().map(|guest| guest.name).collect();
     println!(
@@ -138,8 +138,8 @@ fn attach(session: &Session) -> Result<()> {
             }
         });
         consoles.push(console);
-        set_size(guest)?;
         guest.open_shell()?;
+        set_size(guest)?;
     }
     let _raw = RawMode::enter()?;
     forward_keys(session, &mut consoles, &screen)

@@ -5,7 +5,7 @@
 use std::{
     collections::HashMap,
     fs::{self, File, OpenOptions},
-    io::{BufRead, BufReader, Read, Write},
+    io::{self, BufRead, BufReader, Read, Write},
     os::unix::process::{CommandExt, ExitStatusExt},
     path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
@@ -117,7 +117,8 @@ impl Agent {
                 });
             }
             Request::Shell => {
-                thread::spawn(keep_shell);
+                let tty = open_shell_tty().with_context(|| format!("opening {SHELL_TTY}"))?;
+                thread::spawn(|| keep_shell(tty));
             }
             Request::PowerOff => {
                 sync();
@@ -237,11 +238,17 @@ fn listens(port: u16) -> Result<bool> {
     Ok(false)
 }
 
+fn open_shell_tty() -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).open(SHELL_TTY)
+}
+
 /// Starts a login shell on the shell's terminal again and again: leaving it must not leave the person without one.
-fn keep_shell() {
+///
+/// A terminal that nobody has open forgets its size, hence `_held`.
+fn keep_shell(_held: File) {
     loop {
         let shell = || -> Result<ExitStatus> {
-            let tty = OpenOptions::new().read(true).write(true).open(SHELL_TTY)?;
+            let tty = open_shell_tty()?;
             // setsid makes the terminal the controlling one, so that job control and ^C work.
             Ok(Command::new("setsid")
                 .args(["--ctty", "--wait", "bash", "--login"])
