@@ -6,7 +6,9 @@ use super::attr::Settings;
 use super::path::{start, Head};
 use super::qp::{complete_recv_error, Qp};
 use super::{Atomic, Completion, Counter, Host, RecvWqe};
-use qiao_fabric::wire::{psn_add, psn_diff, Aeth, AtomicAckEth, Operation, Packet, PSN_MASK};
+use qiao_fabric::wire::{
+    psn_add, psn_diff, Aeth, AtomicAckEth, Operation, Packet, Transport, PSN_MASK,
+};
 use qiao_hw::cqe::{CqeOpcode, CqeStatus};
 use qiao_hw::event::EventType;
 use qiao_hw::qp::{access, QpState};
@@ -35,7 +37,7 @@ pub const MAX_MESSAGE: u32 = 1 << 30;
 
 /// The message that is being received.
 #[derive(Debug, Default)]
-enum Message {
+pub(super) enum Message {
     #[default]
     None,
     Send {
@@ -75,9 +77,11 @@ enum Reply {
 }
 
 /// Why a request is refused.
-enum Refusal {
+pub(super) enum Refusal {
     /// A NAK with this code ends the connection.
     Nak(u8),
+    /// As [`Refusal::Nak`]; a receive request has failed.
+    Failed(u8),
     /// No receive request: try later.
     NotReady,
 }
@@ -85,13 +89,15 @@ enum Refusal {
 /// State of the responder.
 #[derive(Debug, Default)]
 pub(super) struct Responder {
-    expected: u32,
+    pub(super) expected: u32,
     /// Messages completed.
     msn: u32,
     /// A NAK for `expected` has been sent; IBTA 9.7.5.2.8 allows one.
     nak_sent: bool,
     established: bool,
-    message: Message,
+    pub(super) message: Message,
+    /// Receive request of a message that was dropped (unreliable services).
+    pub(super) spare: Option<RecvWqe>,
     replies: VecDeque<Reply>,
     /// Results of recent atomics: PSN and original value.
     results: VecDeque<(u32, u64)>,
@@ -114,7 +120,7 @@ impl Responder {
         self.replies.clear();
         match std::mem::take(&mut self.message) {
             Message::Send { wqe, .. } => Some(wqe),
-            _ => None,
+            _ => self.spare.take(),
         }
     }
 
@@ -139,11 +145,19 @@ impl Responder {
 
 impl Qp {
     pub(super) fn request_in(&mut self, packet: &Packet<'_>, host: &mut impl Host) {
+        if self.settings.service == Transport::Ud {
+            self.datagram_in(packet, host);
+            return;
+        }
         if !self.responder.established {
             self.responder.established = true;
             if self.settings.state == QpState::Rtr {
                 host.event(EventType::CommEstablished);
             }
+        }
+        if self.settings.service == Transport::Uc {
+            self.connected_in(packet, host);
+            return;
         }
         let psn = packet.bth.psn();
         let ahead = psn_diff(psn, self.responder.expected);
@@ -234,7 +248,7 @@ impl Qp {
                 self.responder.nak_sent = true;
                 self.send_nak((syndrome::RNR << 5) | self.settings.min_rnr_timer, host);
             }
-            Err(Refusal::Nak(code)) => {
+            Err(Refusal::Nak(code) | Refusal::Failed(code)) => {
                 self.send_nak((syndrome::NAK << 5) | code, host);
                 match code {
                     syndrome::NAK_ACCESS => host.event(EventType::QpAccessError),
@@ -247,7 +261,7 @@ impl Qp {
     }
 
     /// Executes a request; returns how many sequence numbers it takes.
-    fn execute(
+    pub(super) fn execute(
         &mut self,
         packet: &Packet<'_>,
         psn: u32,
@@ -296,7 +310,7 @@ impl Qp {
     fn send(&mut self, packet: &Packet<'_>, host: &mut impl Host) -> Result<(), Refusal> {
         let (wqe, offset) = match std::mem::take(&mut self.responder.message) {
             Message::Send { wqe, offset } => (wqe, offset),
-            _ => (host.next_recv().ok_or(Refusal::NotReady)?, 0),
+            _ => (self.take_recv(host).ok_or(Refusal::NotReady)?, 0),
         };
         if let Some(status) = wqe.error {
             return Err(refuse_recv(host, &wqe, status, syndrome::NAK_OPERATION));
@@ -306,6 +320,11 @@ impl Qp {
             .checked_add(packet.payload.len() as u32)
             .filter(|&e| e <= MAX_MESSAGE);
         let Some(end) = end.filter(|&e| u64::from(e) <= wqe.length) else {
+            // IBTA 9.9.3: without a connection to end the message is dropped.
+            if self.settings.service != Transport::Rc {
+                self.responder.spare = Some(wqe);
+                return Err(Refusal::Nak(syndrome::NAK_INVALID));
+            }
             return Err(refuse_recv(
                 host,
                 &wqe,
@@ -357,14 +376,18 @@ impl Qp {
             return Err(Refusal::Nak(syndrome::NAK_INVALID));
         };
         let wqe = if packet.imm.is_some() {
-            Some(host.next_recv().ok_or(Refusal::NotReady)?)
+            Some(self.take_recv(host).ok_or(Refusal::NotReady)?)
         } else {
             None
         };
         let at = va.wrapping_add(u64::from(offset));
         if !packet.payload.is_empty() && host.write_remote(rkey, at, packet.payload).is_err() {
-            if let Some(wqe) = &wqe {
-                complete_recv_error(host, wqe, CqeStatus::WrFlush);
+            match wqe {
+                Some(wqe) if self.settings.service != Transport::Rc => {
+                    self.responder.spare = Some(wqe);
+                }
+                Some(wqe) => complete_recv_error(host, &wqe, CqeStatus::WrFlush),
+                None => {}
             }
             return Err(Refusal::Nak(syndrome::NAK_ACCESS));
         }
@@ -402,6 +425,7 @@ impl Qp {
             imm: packet.imm.map(|i| i.data),
             invalidated: packet.ieth.map(|i| i.rkey.get()),
             solicited: packet.bth.solicited(),
+            source: None,
         });
     }
 
@@ -553,7 +577,7 @@ fn answer(operation: Operation, psn: u32) -> Head {
 /// Fails a receive request and returns the refusal for the peer.
 fn refuse_recv(host: &mut impl Host, wqe: &RecvWqe, status: CqeStatus, code: u8) -> Refusal {
     complete_recv_error(host, wqe, status);
-    Refusal::Nak(code)
+    Refusal::Failed(code)
 }
 
 /// Makes the next packet of a reply; returns it and whether it is the last.

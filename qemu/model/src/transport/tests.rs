@@ -4,12 +4,15 @@
 
 use super::*;
 use qiao_fabric::link::{End, Faults, Link};
-use qiao_fabric::wire::Packet;
+use qiao_fabric::wire::{Packet, Transport};
 use qiao_hw::qp::{access, attr, Mtu, QpAttr, QpState};
 use rand::{rngs::SmallRng, Rng, SeedableRng};
 use std::collections::VecDeque;
 
+mod unreliable;
+
 const KEY: u32 = 0x1234_5601;
+const QKEY: u32 = 0x1111_1111;
 const SIZE: usize = 1 << 16;
 
 /// A device with one region and unlimited rings.
@@ -120,6 +123,9 @@ impl Host for Node {
         self.events.push(event);
     }
     fn count(&mut self, _counter: Counter) {}
+    fn qpn(&self) -> u32 {
+        9 - u32::from(self.lid)
+    }
     fn port(&self) -> PortInfo {
         PortInfo {
             lid: self.lid,
@@ -136,6 +142,7 @@ impl Host for Node {
 }
 
 struct Config {
+    service: Transport,
     mtu: Mtu,
     psn: u32,
     faults: Faults,
@@ -148,6 +155,7 @@ struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            service: Transport::Rc,
             mtu: Mtu::Mtu256,
             psn: 0xff_fff0,
             faults: Faults::default(),
@@ -169,7 +177,7 @@ struct Pair {
 impl Pair {
     fn new(seed: u64, config: &Config) -> Self {
         let mut pair = Self {
-            qps: [Qp::new(), Qp::new()],
+            qps: [Qp::new(config.service), Qp::new(config.service)],
             nodes: [Node::new(1, 0), Node::new(2, 0x5a)],
             link: Link::new(seed, config.faults),
             now: 0,
@@ -179,6 +187,7 @@ impl Pair {
             a.port = 1;
             a.access.set(config.rights);
             a.path.dlid.set(2 - i as u32);
+            a.qkey.set(QKEY);
             a.path_mtu = config.mtu.to_wire();
             a.dest_qpn.set(7 + i as u32);
             a.rq_psn.set(config.psn);
@@ -189,11 +198,13 @@ impl Pair {
             a.timeout = 8;
             a.retry_count = config.retries;
             a.rnr_retry = config.rnr_retries;
+            let mut mask = u32::MAX & !attr::CUR_STATE;
+            if config.service == Transport::Ud {
+                mask &= !attr::PATH_MTU;
+            }
             for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
                 a.state = state.to_wire();
-                pair.qps[i]
-                    .modify(u32::MAX & !attr::CUR_STATE, &a, &mut pair.nodes[i])
-                    .unwrap();
+                pair.qps[i].modify(mask, &a, &mut pair.nodes[i]).unwrap();
             }
         }
         pair
@@ -253,6 +264,7 @@ fn wqe(index: u32, opcode: SendOpcode, sges: Vec<Sge>, remote: u64) -> SendWqe {
         imm: index.to_be_bytes(),
         remote: (remote, KEY),
         atomic: (3, 5),
+        datagram: None,
         length: sges.iter().map(|s| s.length).sum(),
         data: Data::Sges(sges),
         error: None,
@@ -628,7 +640,7 @@ fn transitions_follow_the_specification() {
     ];
     for from in states {
         for to in states {
-            let mut settings = Settings::new();
+            let mut settings = Settings::new(Transport::Rc);
             settings.state = from;
             let mut a = QpAttr::zeroed();
             a.state = to.to_wire();
