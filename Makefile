@@ -74,7 +74,7 @@ image: root ## make the guest image
 
 # Everything that scenarios boot.
 .PHONY: guests
-guests: image lab-program agent hello $(PIECES)
+guests: image lab-program agent probe hello $(PIECES)
 
 .PHONY: modules
 modules: overlay ## build the driver
@@ -101,13 +101,20 @@ lab-program: root ## build the lab's own program
 	@echo 'qiao: building the lab' >&2
 	@$(CARGO) build --locked --release --quiet --manifest-path qemu/Cargo.toml --package qiao-lab
 
-# Static, since it is also the guests' first process, before there is a C library. The target is named so that the flags are not
-# used for procedural macros.
+# Static, since the agent is also the guests' first process, before there is a C library. The target is named so that the flags
+# are not used for procedural macros.
+GUEST_PROGRAM = $(ENTER) nice env RUSTFLAGS='-C target-feature=+crt-static -C strip=symbols' cargo build --locked --release --quiet \
+	--manifest-path qemu/Cargo.toml --target x86_64-unknown-linux-gnu --package
+
 .PHONY: agent
 agent: root ## build the guests' agent
 	@echo 'qiao: building the agent' >&2
-	@$(ENTER) nice env RUSTFLAGS='-C target-feature=+crt-static -C strip=symbols' cargo build --locked --release --quiet \
-		--manifest-path qemu/Cargo.toml --package qiao-agent --target x86_64-unknown-linux-gnu
+	@$(GUEST_PROGRAM) qiao-agent
+
+.PHONY: probe
+probe: root ## build the hostile user program of the guests
+	@echo 'qiao: building the probe' >&2
+	@$(GUEST_PROGRAM) qiao-probe
 
 .PHONY: interface
 interface: root ## make the tables of docs/interface.md anew from the code

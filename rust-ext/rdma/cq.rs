@@ -4,7 +4,6 @@
 
 use super::{
     device::Shims,
-    udata::no_io,
     CqHandle,
     Cx,
     Driver,
@@ -114,13 +113,9 @@ impl<T: Driver> Shims<T> {
     /// As the device operation `destroy_cq`.
     pub(super) unsafe extern "C" fn destroy_cq(
         raw: *mut bindings::ib_cq,
-        udata: *mut bindings::ib_udata,
+        _udata: *mut bindings::ib_udata,
     ) -> c_int {
         from_result(|| {
-            // First, since the core repeats the whole operation if this fails.
-            //
-            // SAFETY: The core passes null, or the udata of the running system call.
-            unsafe { no_io(udata) }?;
             // SAFETY: The core sets the device before `create_user_cq`.
             let device = unsafe { (*raw).device };
             // SAFETY: The core destroys what `create_user_cq` made, until this returns 0.

@@ -4,7 +4,6 @@
 
 use super::{
     device::Shims,
-    udata::no_io,
     Access,
     Cx,
     Driver,
@@ -125,13 +124,9 @@ impl<T: Driver> Shims<T> {
     /// As the device operation `dereg_mr`.
     pub(super) unsafe extern "C" fn dereg_mr(
         raw: *mut bindings::ib_mr,
-        udata: *mut bindings::ib_udata,
+        _udata: *mut bindings::ib_udata,
     ) -> c_int {
         from_result(|| {
-            // First, since the core repeats the whole operation if this fails.
-            //
-            // SAFETY: The core passes null, or the udata of the running system call.
-            unsafe { no_io(udata) }?;
             // SAFETY: The core sets the device when it gets the region.
             let device = unsafe { (*raw).device };
             // SAFETY: The core destroys what `reg_user_mr` made, until this returns 0.

@@ -4,7 +4,6 @@
 
 use super::{
     device::Shims,
-    udata::no_io,
     Cx,
     Driver,
     Obj,
@@ -56,13 +55,9 @@ impl<T: Driver> Shims<T> {
     /// As the device operation `dealloc_pd`.
     pub(super) unsafe extern "C" fn dealloc_pd(
         raw: *mut bindings::ib_pd,
-        udata: *mut bindings::ib_udata,
+        _udata: *mut bindings::ib_udata,
     ) -> c_int {
         from_result(|| {
-            // First, since the core repeats the whole operation if this fails.
-            //
-            // SAFETY: The core passes null, or the udata of the running system call.
-            unsafe { no_io(udata) }?;
             // SAFETY: The core sets the device before `alloc_pd`.
             let device = unsafe { (*raw).device };
             // SAFETY: The core destroys what `alloc_pd` made, until this returns 0.

@@ -262,13 +262,9 @@ impl<T: Driver> Shims<T> {
     /// As the device operation `destroy_qp`.
     pub(super) unsafe extern "C" fn destroy_qp(
         raw: *mut bindings::ib_qp,
-        udata: *mut bindings::ib_udata,
+        _udata: *mut bindings::ib_udata,
     ) -> c_int {
         from_result(|| {
-            // First, since the core repeats the whole operation if this fails.
-            //
-            // SAFETY: The core passes null, or the udata of the running system call.
-            unsafe { no_io(udata) }?;
             // SAFETY: The core sets the device before `create_qp`.
             let device = unsafe { (*raw).device };
             // SAFETY: The core destroys what `create_qp` made, until this returns 0.

@@ -2,6 +2,10 @@
 
 //! What a user space driver sends along with a verb, and gets back.
 //!
+//! Verbs that destroy an object have none: no system call passes any. What the core hands over with
+//! them is empty, or it is that of the verb that created the object, if the core itself could not
+//! write its response. To refuse it would keep an object that nobody knows of.
+//!
 //! C header: [`include/rdma/uverbs_ioctl.h`](srctree/include/rdma/uverbs_ioctl.h)
 
 use crate::bindings;

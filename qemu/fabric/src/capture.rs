@@ -2,7 +2,7 @@
 
 //! Captures of a port in pcap format.
 
-use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
+use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
 use pcap_file::{DataLink, Endianness, PcapError, TsResolution};
 use std::fs::File;
 use std::io::BufWriter;
@@ -88,4 +88,22 @@ fn erf_header(now: u64, length: usize) -> [u8; ERF_HEADER] {
     header[10..12].copy_from_slice(&record.to_be_bytes());
     header[14..].copy_from_slice(&wire.to_be_bytes());
     header
+}
+
+/// Calls `each` with every packet of a capture file of any link type.
+///
+/// # Errors
+///
+/// If the file cannot be read or is not a capture; a packet cut off at the end ends it.
+pub fn for_each(path: &Path, mut each: impl FnMut(&[u8])) -> Result<(), PcapError> {
+    let file = File::open(path).map_err(PcapError::IoError)?;
+    let mut reader = PcapReader::new(file)?;
+    while let Some(packet) = reader.next_packet() {
+        match packet {
+            Ok(packet) => each(&packet.data),
+            Err(PcapError::IncompleteBuffer) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }

@@ -74,6 +74,12 @@ impl Artefacts {
             .join("x86_64-unknown-linux-gnu/release/qiao-agent")
     }
 
+    /// The hostile user of the driver, linked statically (`make probe`).
+    pub fn probe(&self) -> PathBuf {
+        self.target
+            .join("x86_64-unknown-linux-gnu/release/qiao-probe")
+    }
+
     /// Smoke test of the tool chain (`make hello`).
     pub fn hello_module(&self) -> PathBuf {
         self.build.join("hello/qiao_hello.ko")

@@ -57,6 +57,12 @@ impl Initramfs {
         Ok(())
     }
 
+    /// Adds the program `host` to the guest's root as `guest`, a path relative to that root.
+    pub fn add_guest_program(&mut self, guest: &Path, host: &Path) -> Result<()> {
+        self.add_payload(guest, EXECUTABLE, read(host)?);
+        Ok(())
+    }
+
     /// Adds a text to the guest's root as the file `guest`, a path relative to that root.
     pub fn add_guest_text(&mut self, guest: &Path, text: &str) {
         self.add_payload(guest, DATA, text.into());

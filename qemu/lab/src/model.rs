@@ -5,13 +5,15 @@
 use std::{
     fs::{self, File},
     io::{BufRead, BufReader, Write},
-    path::Path,
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
     sync::mpsc::{self, RecvTimeoutError},
     thread,
     time::Duration,
 };
 
-use anyhow::{bail, Context, Result};
+use anyhow::{bail, ensure, Context, Result};
+use serde_json::Value;
 
 use crate::{
     process::{Priority, Process, Stdout},
@@ -28,6 +30,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Model {
     process: Process,
+    control: PathBuf,
 }
 
 impl Model {
@@ -62,7 +65,10 @@ impl Model {
             }
         });
         match ready.recv_timeout(READY_TIMEOUT) {
-            Ok(()) => Ok(Self { process }),
+            Ok(()) => Ok(Self {
+                process,
+                control: config.control.clone(),
+            }),
             Err(RecvTimeoutError::Timeout) => bail!(
                 "the device model is not ready after {} s",
                 READY_TIMEOUT.as_secs()
@@ -74,6 +80,22 @@ impl Model {
                 )
             }
         }
+    }
+
+    /// Gives the running model an order, and waits until it is done.
+    pub fn order(&self, order: &Value) -> Result<()> {
+        let socket = UnixStream::connect(&self.control)
+            .with_context(|| format!("connecting to {}", self.control.display()))?;
+        writeln!(&socket, "{order}")?;
+        let mut answer = String::new();
+        BufReader::new(&socket).read_line(&mut answer)?;
+        let answer: Value = serde_json::from_str(&answer)
+            .with_context(|| format!("the device model answers {answer:?}"))?;
+        ensure!(
+            answer == "done",
+            "the device model answers {answer} to {order}"
+        );
+        Ok(())
     }
 
     /// An error if the model is gone.

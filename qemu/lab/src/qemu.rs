@@ -85,6 +85,11 @@ impl Machine<'_> {
         self.sockets.join(format!("{}.shell", self.name))
     }
 
+    /// Capture of its Ethernet link.
+    fn network_capture(&self) -> PathBuf {
+        self.console.with_extension("net.pcap")
+    }
+
     /// The arguments for [`QEMU`].
     pub fn arguments(&self) -> Result<Vec<String>> {
         let memory = self.memory_mib;
@@ -129,6 +134,13 @@ impl Machine<'_> {
             format!("virtserialport,chardev=agent,name={PORT_NAME}"),
         );
         add("-netdev", self.network()?);
+        add(
+            "-object",
+            format!(
+                "filter-dump,id=capture,netdev=net,file={}",
+                self.network_capture().display()
+            ),
+        );
         add(
             "-device",
             format!(

@@ -2,12 +2,17 @@
 
 //! Scenarios: what guests there are, what runs in them, and what must hold.
 
+mod cases;
 mod clients;
 mod demo;
+mod device;
 mod driver;
+mod function;
 mod hello;
 mod lifecycle;
 mod softroce;
+mod unplug;
+mod user;
 
 use std::{
     fs,
@@ -39,6 +44,8 @@ pub enum Part {
     Provider,
     /// The device model, for the topology's HCAs.
     Model,
+    /// Hostile user programs: one below libibverbs, one above it.
+    Probe,
 }
 
 impl Part {
@@ -54,6 +61,7 @@ impl Part {
             Self::Driver => "Kbuild",
             Self::Provider => "provider/Cargo.toml",
             Self::Model => "qemu/model/src/main.rs",
+            Self::Probe => "qemu/lab/probe/Cargo.toml",
         }
     }
 
@@ -76,6 +84,12 @@ impl Part {
             }
             // Runs beside the guests, not in them.
             Self::Model => Ok(()),
+            Self::Probe => {
+                let probe = Artefacts::require(artefacts.probe(), "probe")?;
+                initramfs
+                    .add_guest_text(Path::new(cases::POSTS), include_str!("scenario/posts.py"));
+                initramfs.add_guest_program(Path::new(cases::PROBE), &probe)
+            }
         }
     }
 }
@@ -118,7 +132,10 @@ pub const ALL: &[Scenario] = &[
     driver::SCENARIO,
     demo::TWINS,
     demo::SCENARIO,
+    user::SCENARIO,
+    device::SCENARIO,
     lifecycle::SCENARIO,
+    unplug::SCENARIO,
 ];
 
 impl Scenario {

@@ -243,6 +243,11 @@ impl Session {
         Ok(())
     }
 
+    /// The model of the topology's HCAs.
+    pub fn model(&self) -> Result<&Model> {
+        self.model.as_ref().context("the topology has no HCA")
+    }
+
     /// Powers everything off and reads the logs: a row for each guest's kernel and one for the model. If `alarm` is given, each
     /// guest must have raised that one.
     pub fn finish(mut self, alarm: Option<&str>, report: &mut Report) {

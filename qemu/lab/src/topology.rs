@@ -2,7 +2,10 @@
 
 //! What a scenario wants to exist: guests, their HCAs, and the links between HCA ports.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use serde::Serialize;
 
@@ -12,6 +15,7 @@ pub struct Topology {
     /// In the order of starting; the first is the one that a person lands in.
     pub guests: Vec<GuestSpec>,
     links: Vec<[String; 2]>,
+    settings: BTreeMap<&'static str, toml::Table>,
 }
 
 /// One guest.
@@ -30,6 +34,15 @@ impl Topology {
             name,
             hcas: hcas.to_vec(),
         });
+        self
+    }
+
+    /// Adds settings of the device model for an HCA, as TOML: what is wrong with it, for a test of the driver.
+    pub fn hca_settings(mut self, hca: &'static str, settings: &str) -> Self {
+        let settings = settings
+            .parse()
+            .expect("scenarios are constants, and each run parses them");
+        self.settings.insert(hca, settings);
         self
     }
 
@@ -54,6 +67,7 @@ impl Topology {
                 name: (*name).into(),
                 socket: hca_socket(sockets, name),
                 ports: 1,
+                settings: self.settings.get(name).cloned().unwrap_or_default(),
             })
             .collect();
         ModelConfig {
@@ -81,7 +95,8 @@ pub fn hca_socket(sockets: &Path, hca: &str) -> PathBuf {
 pub struct ModelConfig {
     seed: u64,
     pcap_dir: PathBuf,
-    control: PathBuf,
+    /// Socket on which the running model takes orders.
+    pub control: PathBuf,
     hca: Vec<HcaConfig>,
     link: Vec<LinkConfig>,
 }
@@ -91,6 +106,8 @@ struct HcaConfig {
     name: String,
     socket: PathBuf,
     ports: u8,
+    #[serde(flatten)]
+    settings: toml::Table,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -107,7 +124,8 @@ mod tests {
         let topology = Topology::default()
             .guest("a", &["a0"])
             .guest("b", &["b0"])
-            .link("a0", "b0");
+            .link("a0", "b0")
+            .hca_settings("b0", "overrides = { magic = 7 }");
         assert!(topology.has_hcas());
         let config = topology.model_config(Path::new("/tmp/q"), Path::new("/tmp/run"));
         let text = toml::to_string(&config).unwrap();
@@ -124,6 +142,9 @@ ports = 1
 name = "b0"
 socket = "/tmp/q/b0.hca"
 ports = 1
+
+[hca.overrides]
+magic = 7
 
 [[link]]
 ends = ["a0:1", "b0:1"]

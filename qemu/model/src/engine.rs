@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use zerocopy::FromBytes;
 
-/// Packets that one turn delivers at most, so that doorbells are seen in time.
+/// Packets of one link that one turn delivers at most, so that doorbells are seen in time.
 const DELIVER_BUDGET: usize = 64;
 
 /// A link and what it joins.
@@ -191,25 +191,25 @@ impl Engine {
     }
 
     fn deliver(&mut self, now: u64) -> bool {
-        let mut left = DELIVER_BUDGET;
-        while left > 0 {
+        let mut delivered = false;
+        for _ in 0..DELIVER_BUDGET {
             let Some((id, packet)) = self.loopback.pop_front() else {
                 break;
             };
             self.receive(id, packet, now);
-            left -= 1;
+            delivered = true;
         }
         for n in 0..self.wires.len() {
-            while left > 0 {
+            for _ in 0..DELIVER_BUDGET {
                 let Some((end, packet)) = self.wires[n].link.receive(now) else {
                     break;
                 };
                 let [a, b] = self.wires[n].ends;
                 self.receive(if end == End::A { a } else { b }, packet, now);
-                left -= 1;
+                delivered = true;
             }
         }
-        left < DELIVER_BUDGET
+        delivered
     }
 
     fn receive(&mut self, id: PortId, packet: Vec<u8>, now: u64) {

@@ -330,7 +330,6 @@ fn errno(error: MapError) -> Errno {
     match error {
         MapError::Range => Errno::INVAL,
         MapError::Overlap => Errno::EXIST,
-        MapError::Missing => Errno::NOENT,
         MapError::Io(error) => {
             log::warn!("cannot map client memory: {error}");
             error

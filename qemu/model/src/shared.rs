@@ -43,20 +43,20 @@ impl Status {
         }
     }
 
-    /// Sets bits of STATUS unless a reset has begun since `generation`.
-    pub fn set(&self, generation: Generation, bits: u32) {
+    /// Sets bits of STATUS unless a reset has begun since `generation`; returns whether it has set
+    /// them.
+    pub fn set(&self, generation: Generation, bits: u32) -> bool {
         let update =
             |word: u64| ((word >> 32) as u32 == generation.0).then_some(word | u64::from(bits));
-        // An error says that a newer generation has begun, whose status this is not.
-        let _ = self
-            .0
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
+        self.0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, update)
+            .is_ok()
     }
 
-    /// Sets `status.FATAL` with a cause.
-    pub fn set_fatal(&self, generation: Generation, cause: FatalCause) {
+    /// Sets `status.FATAL` with a cause as [`Status::set`] does.
+    pub fn set_fatal(&self, generation: Generation, cause: FatalCause) -> bool {
         let cause = u32::from(cause as u8) << Self::CAUSE_SHIFT;
-        self.set(generation, qiao_hw::bar::status::FATAL | cause);
+        self.set(generation, qiao_hw::bar::status::FATAL | cause)
     }
 
     /// Returns the STATUS register.
@@ -106,11 +106,6 @@ impl Vectors {
     /// Makes `count` vectors that are not bound.
     pub fn new(count: u16) -> Self {
         Self(Mutex::new((0..count).map(|_| None).collect()))
-    }
-
-    /// Returns the number of vectors.
-    pub fn count(&self) -> usize {
-        self.lock().len()
     }
 
     /// Binds vectors from `start` on; vectors that do not exist are left out.

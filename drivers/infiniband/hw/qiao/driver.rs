@@ -360,11 +360,13 @@ fn await_state(binding: Binding<'_>, wanted: State, read: impl Fn() -> State) ->
 }
 
 fn read_caps(binding: Binding<'_>, hal: &dyn Hal, control: &Control<'_>) -> Result<Caps> {
-    let caps = hal.caps(control).inspect_err(|_| {
+    // The core is silent about `ENODEV`: what the device is said to be wrong with stays one line.
+    let caps = hal.caps(control).map_err(|_| {
         dev_err!(
             binding.device(),
             "capability block is not where it can be\n"
         );
+        ENODEV
     })?;
     Caps::new(caps).map_err(|nonsense| {
         dev_err!(

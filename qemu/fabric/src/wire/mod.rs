@@ -11,6 +11,7 @@ mod crc;
 mod header;
 mod opcode;
 mod parse;
+pub mod roce;
 
 pub use build::Builder;
 pub use crc::{icrc, vcrc};

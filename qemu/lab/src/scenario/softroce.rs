@@ -3,7 +3,10 @@
 //! The client programs over the kernel's soft-RoCE. Shows that guests, network, agent and parsers work, with no part of Qiao in
 //! the path; when the demo fails and this passes, the fault is Qiao's.
 
-use anyhow::Result;
+use std::path::Path;
+
+use anyhow::{ensure, Result};
+use qiao_fabric::{capture, wire::roce};
 
 use super::{
     clients::{End, Pair},
@@ -50,5 +53,22 @@ fn run(session: &Session, report: &mut Report) -> Result<()> {
         gid_index: Some(IPV4_GID),
     };
     pair.run_all(report);
+    report.test("ICRC of soft-RoCE's packets", || {
+        check_icrcs(&session.dir.join("a.net.pcap"))
+    });
     Ok(())
+}
+
+/// Computes the ICRC of every RoCE packet in a capture. The kernel made them: an independent judge of the code that makes and
+/// checks Qiao's.
+fn check_icrcs(path: &Path) -> Result<String> {
+    let (mut right, mut wrong) = (0, 0);
+    capture::for_each(path, |frame| match roce::check_icrc(frame) {
+        Some(true) => right += 1,
+        Some(false) => wrong += 1,
+        None => {}
+    })?;
+    ensure!(wrong == 0, "{wrong} of {} packets differ", right + wrong);
+    ensure!(right > 100, "only {right} packets were captured");
+    Ok(format!("{right} packets, all right"))
 }

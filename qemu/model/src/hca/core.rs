@@ -124,8 +124,11 @@ impl Core {
             return;
         }
         self.failed = true;
-        log::warn!("device failed: {cause:?}");
-        self.shared.status.set_fatal(self.generation, cause);
+        // Without a bus master, or in a reset that has not come here yet, queues cannot be written:
+        // that ends with the reset and nobody needs to know.
+        if self.shared.status.set_fatal(self.generation, cause) {
+            log::warn!("device failed: {cause:?}");
+        }
         if cause != FatalCause::EventWrite {
             let data = cause as u64;
             self.async_event(Event {

@@ -325,7 +325,7 @@ impl Hca {
             kernel: flags & qp_flag::KERNEL != 0,
             rings,
             port: 0,
-            deadline: None,
+            timer: None,
         };
         self.change_users(&side, 1);
         self.qps.insert(

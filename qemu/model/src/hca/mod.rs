@@ -109,7 +109,7 @@ pub struct Hca {
     /// Queue pairs that may have something to send, each once.
     ready: VecDeque<u32>,
     is_ready: HashSet<u32>,
-    /// Deadlines of queue pairs; those that have moved are left behind and ignored.
+    /// When to look at a queue pair: not later than its deadline, which most often has moved by then.
     timers: BinaryHeap<Reverse<(u64, u32)>>,
     hung: bool,
 }
@@ -158,17 +158,22 @@ impl Hca {
         self.timers.clear();
         self.hung = false;
         self.core.shared.dma.set_gate(crate::mem::Gate::Reset, true);
-        self.core.shared.status.set(generation, status::READY);
+        self.set_status(status::READY);
+    }
+
+    /// Sets bits of STATUS; when a newer reset has begun they are not those that count any more.
+    fn set_status(&self, bits: u32) {
+        let current = self.core.shared.status.set(self.core.generation, bits);
+        if !current {
+            log::debug!("{}: reset again", self.name);
+        }
     }
 
     fn enable(&mut self, setup: CommandQueueSetup) {
         match CommandQueue::new(setup, &self.core.caps) {
             Ok(cmdq) => {
                 self.cmdq = Some(cmdq);
-                self.core
-                    .shared
-                    .status
-                    .set(self.core.generation, status::ENABLED);
+                self.set_status(status::ENABLED);
             }
             Err(cause) => self.core.fatal(cause),
         }
@@ -333,14 +338,15 @@ impl Hca {
         let Some(qp) = self.qps.get_mut(&qpn) else {
             return;
         };
-        let deadline = qp.transport.deadline();
-        if deadline == qp.side.deadline {
+        // Every acknowledge moves the deadline away; the timer that is set already comes before it.
+        let Some(deadline) = qp.transport.deadline() else {
+            return;
+        };
+        if qp.side.timer.is_some_and(|at| at <= deadline) {
             return;
         }
-        qp.side.deadline = deadline;
-        if let Some(at) = deadline {
-            self.timers.push(Reverse((at, qpn)));
-        }
+        qp.side.timer = Some(deadline);
+        self.timers.push(Reverse((deadline, qpn)));
     }
 
     /// Takes a packet that has come in on a port, from LRH to VCRC. The link has checked the VCRC.
@@ -394,7 +400,11 @@ impl Hca {
             let Some(QueuePair { transport, side }) = self.qps.get_mut(&qpn) else {
                 continue;
             };
-            side.deadline = None;
+            // An earlier one was set since, or this one belonged to a queue pair that has gone.
+            if side.timer != Some(at) {
+                continue;
+            }
+            side.timer = None;
             if transport.deadline().is_some_and(|deadline| deadline <= now) {
                 let mut view = qp::View {
                     side,

@@ -41,8 +41,8 @@ pub struct Side {
     pub rings: Rings,
     /// Index of the port.
     pub port: usize,
-    /// Deadline that the engine knows of.
-    pub deadline: Option<u64>,
+    /// When the timer that is set for it goes off.
+    pub timer: Option<u64>,
 }
 
 /// The device as one queue pair sees it.

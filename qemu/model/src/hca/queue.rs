@@ -25,17 +25,25 @@ pub struct Notify {
 pub struct BadDoorbell;
 
 impl Notify {
-    /// Takes the value of the slot; returns the request if it is a new one.
-    fn ring(&mut self, value: u64) -> Result<Option<Arm>, BadDoorbell> {
+    /// Takes the value of the slot; returns the consumer index if the value is a new one and
+    /// `is_possible` says that the index can be true.
+    fn ring(
+        &mut self,
+        value: u64,
+        is_possible: impl FnOnce(u32) -> bool,
+    ) -> Result<Option<u32>, BadDoorbell> {
         if self.last == value {
             return Ok(None);
         }
         let arm = Arm::from_wire(value).ok_or(BadDoorbell)?;
+        if !is_possible(arm.consumer) {
+            return Err(BadDoorbell);
+        }
         self.last = value;
         if arm.kind != ArmKind::None {
             self.armed = Some(arm.kind);
         }
-        Ok(Some(arm))
+        Ok(Some(arm.consumer))
     }
 
     /// Ends the request if `event` is what it waits for; returns whether to notify.
@@ -122,11 +130,11 @@ impl Eq {
     ///
     /// [`BadDoorbell`] if it cannot be one; [`DmaFault`] as in [`Eq::push`].
     pub fn ring(&mut self, dma: &Dma, value: u64) -> Result<Result<bool, DmaFault>, BadDoorbell> {
-        let Some(arm) = self.notify.ring(value)? else {
+        let is_possible = |consumer| used(self.size, self.producer, consumer).is_some();
+        let Some(consumer) = self.notify.ring(value, is_possible)? else {
             return Ok(Ok(false));
         };
-        used(self.size, self.producer, arm.consumer).ok_or(BadDoorbell)?;
-        self.consumer = arm.consumer;
+        self.consumer = consumer;
         Ok(self.drain(dma))
     }
 
@@ -247,14 +255,13 @@ impl Cq {
     ///
     /// If it cannot be one.
     pub fn ring(&mut self, value: u64) -> Result<bool, BadDoorbell> {
-        let Some(arm) = self.notify.ring(value)? else {
+        let is_possible =
+            |consumer| self.ignore_overrun || used(self.size, self.producer, consumer).is_some();
+        let Some(consumer) = self.notify.ring(value, is_possible)? else {
             return Ok(false);
         };
-        if !self.ignore_overrun {
-            used(self.size, self.producer, arm.consumer).ok_or(BadDoorbell)?;
-        }
-        self.consumer = arm.consumer;
-        self.from = arm.consumer;
+        self.consumer = consumer;
+        self.from = consumer;
         Ok(self.take_event())
     }
 

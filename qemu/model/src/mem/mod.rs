@@ -34,9 +34,6 @@ pub enum MapError {
     /// Overlaps a range that is mapped.
     #[error("range overlaps another")]
     Overlap,
-    /// No such range.
-    #[error("no such range")]
-    Missing,
     /// The file could not be mapped.
     #[error("cannot map the file")]
     Io(#[from] std::io::Error),
@@ -127,16 +124,18 @@ impl Dma {
         Ok(())
     }
 
-    /// Unmaps every range within `size` bytes at `addr` and waits until none of them is in use.
+    /// Unmaps every range within `size` bytes at `addr` and waits until none of them is in use. There
+    /// may be none: a virtual IOMMU unmaps its whole address space at once.
     ///
     /// # Errors
     ///
-    /// If there is none, or a range lies only partly within.
+    /// If a range lies only partly within.
     pub fn unmap(&self, addr: u64, size: u64) -> Result<(), MapError> {
-        let end = addr.checked_add(size).ok_or(MapError::Range)?;
+        let last = size.checked_sub(1).and_then(|n| addr.checked_add(n));
+        let last = last.ok_or(MapError::Range)?;
         let mut table = self.write();
-        let before = table.ranges.range(..end).next_back();
-        if before.is_some_and(|(start, range)| start + range.size > end) {
+        let before = table.ranges.range(..=last).next_back();
+        if before.is_some_and(|(start, range)| start + (range.size - 1) > last) {
             return Err(MapError::Range);
         }
         let outside = table.ranges.range(..addr).next_back();
@@ -145,12 +144,9 @@ impl Dma {
         }
         let inside: Vec<u64> = table
             .ranges
-            .range(addr..end)
+            .range(addr..=last)
             .map(|(start, _)| *start)
             .collect();
-        if inside.is_empty() {
-            return Err(MapError::Missing);
-        }
         for start in inside {
             table.ranges.remove(&start);
         }

@@ -3,23 +3,29 @@
 //! A guest without QEMU: a vfio-user client with memory of its own that drives an HCA as a driver and a
 //! program would.
 
+#![allow(dead_code, reason = "each test program uses its part")]
+
 use qiao_fabric::link::Faults;
 use qiao_hw::bar::{control, reg, status};
 use qiao_hw::cmd::*;
 use qiao_hw::cqe::Cqe;
 use qiao_hw::describe::Described;
+use qiao_hw::event::{Eqe, EventType};
 use qiao_hw::pages::PageList;
 use qiao_hw::qp::{access, attr, Mtu, QpAttr, QpState, QpType};
 use qiao_hw::ring::{is_written, RingSize};
 use qiao_hw::wqe::*;
 use qiao_model::config::Config;
 use qiao_model::model::Model;
+use rustix::event::{eventfd, EventfdFlags};
 use rustix::fs::{memfd_create, MemfdFlags};
+use rustix::io::Errno;
 use rustix::net::{sendmsg, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use std::fs::File;
-use std::io::{IoSlice, Read};
+use std::io::{BufRead, BufReader, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::AsFd;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -33,9 +39,9 @@ const MEMORY: u64 = 16 << 20;
 /// How long anything may take before the test fails: far more than it does.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-const CONTROL: u32 = 0;
-const DOORBELLS: u32 = 2;
-const CONFIG: u32 = 7;
+pub const CONTROL: u32 = 0;
+pub const DOORBELLS: u32 = 2;
+pub const CONFIG: u32 = 7;
 
 /// What a connected queue pair is told on its way to RTS.
 const ATTRIBUTES: u32 = attr::STATE
@@ -68,16 +74,18 @@ pub struct World {
 }
 
 impl World {
-    /// Two HCAs `a` and `b` on a link with faults; `extra` is appended to the configuration.
+    /// Two HCAs `a` and `b` on a link with faults; `extra` is appended to the configuration of `a`.
     pub fn new(faults: Faults, extra: &str) -> Self {
         let dir = tempfile::Builder::new().prefix("q").tempdir().unwrap();
-        let mut text = String::from("seed = 7\n");
+        let mut text = format!("seed = 7\ncontrol = {:?}\n", dir.path().join("control"));
         for name in ["a", "b"] {
             let socket = dir.path().join(name);
             text += &format!("[[hca]]\nname = \"{name}\"\nsocket = {socket:?}\n");
+            if name == "a" {
+                text += extra;
+            }
         }
         text += "[[link]]\nends = [\"a:1\", \"b:1\"]\n";
-        text += extra;
         let mut config: Config = toml::from_str(&text).unwrap();
         config.faults = faults;
         let model = Model::new(&config).unwrap();
@@ -89,6 +97,15 @@ impl World {
             stop,
             thread: Some(thread),
         }
+    }
+
+    /// Sends a line to the control socket and returns the answer.
+    pub fn control(&self, line: &str) -> serde_json::Value {
+        let mut stream = UnixStream::connect(self.dir.path().join("control")).unwrap();
+        writeln!(stream, "{line}").unwrap();
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer).unwrap();
+        serde_json::from_str(&answer).unwrap()
     }
 
     pub fn guest(&self, name: &str) -> Guest {
@@ -113,6 +130,10 @@ pub struct Guest {
     commands: u64,
     completions: u64,
     issued: u32,
+    /// Rings of event queues 0 and 1.
+    rings: [u64; 2],
+    /// Their size.
+    pub log_eqe: u8,
 }
 
 /// A queue pair with a CQ of its own.
@@ -124,6 +145,13 @@ pub struct Queue {
     consumer: u32,
     pub sent: u32,
     pub received: u32,
+}
+
+impl Queue {
+    /// Returns the free-running consumer index of the CQ.
+    pub fn consumer(&self) -> u32 {
+        self.consumer
+    }
 }
 
 impl Guest {
@@ -139,70 +167,154 @@ impl Guest {
             commands: 0,
             completions: 0,
             issued: 0,
+            rings: [0; 2],
+            log_eqe: 7,
         };
-        guest.call(
-            1,
-            &[&[0; 4][..], b"{\"capabilities\":{\"max_msg_fds\":16}}\0"].concat(),
-            false,
-        );
-        let mut map = Vec::new();
-        map.extend_from_slice(&32u32.to_ne_bytes());
-        map.extend_from_slice(&3u32.to_ne_bytes());
-        for word in [0, 0, MEMORY] {
-            map.extend_from_slice(&u64::to_ne_bytes(word));
-        }
-        guest.call(2, &map, true);
-        // Memory space and bus master.
-        guest.write(CONFIG, 4, &6u16.to_le_bytes());
+        let version = [&[0; 4][..], b"{\"capabilities\":{\"max_msg_fds\":16}}\0"].concat();
+        guest.call(1, &version, false);
+        guest.map(0, 0, MEMORY);
+        guest.switch_on();
         guest
+    }
+
+    /// Sets memory space and bus master in the command register.
+    pub fn switch_on(&mut self) {
+        self.write(CONFIG, 4, &6u16.to_le_bytes());
+    }
+
+    /// Maps `size` bytes of the memory from `offset` on at `addr`.
+    pub fn map(&mut self, addr: u64, offset: u64, size: u64) {
+        let mut body = 32u32.to_ne_bytes().to_vec();
+        body.extend_from_slice(&3u32.to_ne_bytes());
+        for word in [offset, addr, size] {
+            body.extend_from_slice(&word.to_ne_bytes());
+        }
+        self.call(2, &body, true);
+    }
+
+    /// Unmaps `size` bytes at `addr`.
+    pub fn unmap(&mut self, addr: u64, size: u64) {
+        let mut body = 24u32.to_ne_bytes().to_vec();
+        body.extend_from_slice(&0u32.to_ne_bytes());
+        for word in [addr, size] {
+            body.extend_from_slice(&word.to_ne_bytes());
+        }
+        self.call(3, &body, false);
     }
 
     /// Sends a request and returns the body of the reply.
     fn call(&mut self, command: u16, body: &[u8], with_memory: bool) -> Vec<u8> {
-        let mut message = Vec::new();
-        message.extend_from_slice(&7u16.to_ne_bytes());
-        message.extend_from_slice(&command.to_ne_bytes());
-        message.extend_from_slice(&(16 + body.len() as u32).to_ne_bytes());
-        message.extend_from_slice(&[0; 8]);
-        message.extend_from_slice(body);
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let memory = self.memory.try_clone().unwrap();
+        let fds = [memory.as_fd()];
+        let fds = if with_memory { &fds[..] } else { &[] };
+        let reply = self.try_call(command, body, fds);
+        reply.unwrap_or_else(|error| panic!("command {command}: {error}"))
+    }
+
+    /// Sends a request; returns the body of the reply or its error.
+    pub fn try_call(
+        &mut self,
+        command: u16,
+        body: &[u8],
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<Vec<u8>, Errno> {
+        self.send(&message(command, 0, body), fds);
+        self.reply(command)
+    }
+
+    /// Sends bytes and descriptors.
+    pub fn send(&mut self, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        let fds = [self.memory.as_fd()];
-        if with_memory {
-            assert!(ancillary.push(SendAncillaryMessage::ScmRights(&fds)));
+        if !fds.is_empty() {
+            assert!(ancillary.push(SendAncillaryMessage::ScmRights(fds)));
         }
-        sendmsg(
+        let sent = sendmsg(
             &self.stream,
-            &[IoSlice::new(&message)],
+            &[IoSlice::new(bytes)],
             &mut ancillary,
-            SendFlags::empty(),
-        )
-        .unwrap();
+            SendFlags::NOSIGNAL,
+        );
+        assert_eq!(sent, Ok(bytes.len()));
+    }
+
+    /// Receives the reply to `command`.
+    pub fn reply(&mut self, command: u16) -> Result<Vec<u8>, Errno> {
         let mut head = [0; 16];
         self.stream.read_exact(&mut head).unwrap();
         let word = |at: usize| u32::from_ne_bytes(head[at..at + 4].try_into().unwrap());
         let mut reply = vec![0; word(4) as usize - 16];
         self.stream.read_exact(&mut reply).unwrap();
-        assert_eq!(word(12), 0, "command {command} failed");
-        reply
+        assert_eq!(u16::from_ne_bytes([head[2], head[3]]), command);
+        match word(12) {
+            0 => Ok(reply),
+            error => Err(Errno::from_raw_os_error(error as i32)),
+        }
     }
 
-    fn access(region: u32, offset: u64, count: usize) -> Vec<u8> {
+    /// Sends nothing any more.
+    pub fn close_half(&mut self) {
+        self.stream.shutdown(Shutdown::Write).unwrap();
+    }
+
+    /// Returns whether the server has closed the connection.
+    pub fn is_closed(&mut self) -> bool {
+        matches!(self.stream.read(&mut [0]), Ok(0))
+    }
+
+    /// Binds the first vectors to event descriptors, which it returns.
+    pub fn vectors(&mut self, count: u32) -> Vec<OwnedFd> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let fds: Vec<OwnedFd> = (0..count).map(|_| eventfd(0, flags).unwrap()).collect();
+        // Action trigger, data eventfd; MSI-X.
+        let words = [20u32, 0x24, 2, 0, count];
+        let body: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(|fd| fd.as_fd()).collect();
+        self.try_call(8, &body, &borrowed).unwrap();
+        fds
+    }
+
+    /// Waits for interrupts of a vector and returns how many there were.
+    pub fn interrupts(&mut self, vector: &OwnedFd) -> u64 {
+        self.wait("an interrupt", |_| pending(vector))
+    }
+
+    pub fn access(region: u32, offset: u64, count: usize) -> Vec<u8> {
         let mut body = offset.to_ne_bytes().to_vec();
         body.extend_from_slice(&region.to_ne_bytes());
         body.extend_from_slice(&(count as u32).to_ne_bytes());
         body
     }
 
-    fn write(&mut self, region: u32, offset: u64, data: &[u8]) {
+    pub fn write(&mut self, region: u32, offset: u64, data: &[u8]) {
         let mut body = Self::access(region, offset, data.len());
         body.extend_from_slice(data);
         self.call(10, &body, false);
     }
 
+    /// Reads a register of BAR0.
     pub fn register(&mut self, offset: usize) -> u32 {
-        let reply = self.call(9, &Self::access(CONTROL, offset as u64, 4), false);
+        self.read(CONTROL, offset as u64)
+    }
+
+    /// Reads 4 bytes of a region.
+    pub fn read(&mut self, region: u32, offset: u64) -> u32 {
+        let reply = self.call(9, &Self::access(region, offset, 4), false);
         u32::from_le_bytes(reply[16..20].try_into().unwrap())
+    }
+
+    /// Reads the entry of `index` of event queue `eqn`, if it is written.
+    pub fn event(&mut self, eqn: u32, index: u32) -> Option<Eqe> {
+        let size = RingSize::from_log(self.log_eqe).unwrap();
+        let at = self.rings[eqn as usize] + u64::from(size.slot(index)) * 32;
+        let eqe = Eqe::read_from_bytes(&self.get(at, 32)).unwrap();
+        is_written(size, index, eqe.owner.get()).then_some(eqe)
+    }
+
+    /// Waits for the event of `index`; returns its type and number.
+    pub fn wait_event(&mut self, eqn: u32, index: u32) -> (Option<EventType>, u32) {
+        let eqe = self.wait("an event", |g| g.event(eqn, index));
+        (EventType::from_wire(eqe.event_type), eqe.id.get())
     }
 
     pub fn set_register(&mut self, offset: usize, value: u32) {
@@ -231,7 +343,7 @@ impl Guest {
         at
     }
 
-    fn wait<T>(&mut self, what: &str, mut ready: impl FnMut(&mut Self) -> Option<T>) -> T {
+    pub fn wait<T>(&mut self, what: &str, mut ready: impl FnMut(&mut Self) -> Option<T>) -> T {
         let start = Instant::now();
         loop {
             if let Some(result) = ready(self) {
@@ -242,7 +354,7 @@ impl Guest {
         }
     }
 
-    fn wait_status(&mut self, bits: u32) {
+    pub fn wait_status(&mut self, bits: u32) {
         self.wait("a state", |g| {
             (g.register(reg::STATUS) == bits).then_some(())
         });
@@ -270,8 +382,8 @@ impl Guest {
             .map(|c| c.reply().unwrap())
     }
 
-    /// Executes what is in an entry, whose id is set here.
-    pub fn entry(&mut self, entry: &Entry) -> Result<Completion, Status> {
+    /// Posts a command, whose id is its index, and does not wait.
+    pub fn issue(&mut self, entry: &Entry) {
         let size = RingSize::from_log(LOG_COMMANDS).unwrap();
         let index = self.issued;
         self.issued += 1;
@@ -280,11 +392,21 @@ impl Guest {
         entry.id.set(index);
         self.put(self.commands + at, entry.as_bytes());
         self.set_register(reg::CMDQ_PRODUCER, index + 1);
-        let place = self.completions + at;
-        let completion = self.wait("a completion of a command", |g| {
-            let c = Completion::read_from_bytes(&g.get(place, 128)).unwrap();
-            is_written(size, index, c.owner.get()).then_some(c)
-        });
+    }
+
+    /// Returns the completion of `index`, if it is written.
+    pub fn completion(&self, index: u32) -> Option<Completion> {
+        let size = RingSize::from_log(LOG_COMMANDS).unwrap();
+        let place = self.completions + u64::from(size.slot(index)) * 128;
+        let completion = Completion::read_from_bytes(&self.get(place, 128)).unwrap();
+        is_written(size, index, completion.owner.get()).then_some(completion)
+    }
+
+    /// Executes what is in an entry, whose id is set here.
+    pub fn entry(&mut self, entry: &Entry) -> Result<Completion, Status> {
+        let index = self.issued;
+        self.issue(entry);
+        let completion = self.wait("a completion of a command", |g| g.completion(index));
         self.set_register(reg::CMDQ_CONSUMER, index + 1);
         assert_eq!(completion.id.get(), index);
         match Status::from_wire(completion.status) {
@@ -306,9 +428,12 @@ impl Guest {
             let mut command = CreateEq::zeroed();
             command.eqn.set(eqn);
             command.slot.set(eqn);
+            command.vector.set(eqn as u16);
             command.eq_type = eq_type.to_wire();
-            command.log_entries = 7;
-            command.ring = page_list(self.pages(1), 1);
+            command.log_entries = self.log_eqe;
+            let ring = self.pages(1);
+            self.rings[eqn as usize] = ring;
+            command.ring = page_list(ring, 1);
             self.command(&command).unwrap();
         }
         self.alloc_pd(1);
@@ -469,6 +594,24 @@ impl Guest {
         self.put(record, &queue.consumer.to_le_bytes());
         cqe
     }
+}
+
+/// Makes a message of the protocol.
+pub fn message(command: u16, flags: u32, body: &[u8]) -> Vec<u8> {
+    let mut message = 7u16.to_ne_bytes().to_vec();
+    message.extend_from_slice(&command.to_ne_bytes());
+    message.extend_from_slice(&(16 + body.len() as u32).to_ne_bytes());
+    message.extend_from_slice(&flags.to_ne_bytes());
+    message.extend_from_slice(&[0; 4]);
+    message.extend_from_slice(body);
+    message
+}
+
+/// Takes the interrupts of a vector, if there are any.
+pub fn pending(vector: &OwnedFd) -> Option<u64> {
+    let mut count = [0; 8];
+    let read = rustix::io::read(vector, &mut count);
+    read.is_ok().then(|| u64::from_ne_bytes(count))
 }
 
 /// A list of one page.

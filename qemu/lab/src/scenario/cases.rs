@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Programs in a guest that try many cases and print a line for each: `ok NAME: FOUND` or `FAIL NAME: FOUND`, and `done COUNT`
+//! when all were tried.
+
+use std::time::Duration;
+
+use anyhow::{bail, ensure, Context, Result};
+
+use crate::{report::Report, session::Guest};
+
+/// The program that calls the kernel with no library between; relative to a guest's root.
+pub(super) const PROBE: &str = "usr/local/bin/qiao-probe";
+
+/// The script that posts work requests through libibverbs; relative to a guest's root.
+pub(super) const POSTS: &str = "usr/local/lib/qiao/posts.py";
+
+/// Runs such a program, a row for each case, and one more if it did not come to its end.
+pub(super) fn run(report: &mut Report, guest: &Guest, command: &str, timeout: Duration) {
+    report.doing(command);
+    let result = guest.start(command, timeout).and_then(|running| {
+        let (status, output) = running.wait_status()?;
+        add(report, &output.stdout)
+            .with_context(|| format!("it ended with {status:?} and said:\n{}", output.stderr))
+    });
+    if let Err(error) = result {
+        report.add(command, false, format!("{error:#}"));
+    }
+}
+
+/// Adds a row for each case in the output of such a program.
+pub(super) fn add(report: &mut Report, output: &str) -> Result<()> {
+    let mut cases = 0;
+    for line in output.lines() {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match word {
+            "ok" | "FAIL" => {
+                let (name, found) = rest.rsplit_once(": ").unwrap_or((rest, ""));
+                report.add(name, word == "ok", found);
+                cases += 1;
+            }
+            "done" => {
+                ensure!(
+                    rest.parse() == Ok(cases),
+                    "{cases} cases were seen of {rest}"
+                );
+                return Ok(());
+            }
+            _ => {}
+        }
+    }
+    bail!("the program ended after {cases} cases")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_case_counts() {
+        let mut report = Report::new();
+        let output = "open\nok CQ: no entries: Invalid argument\nFAIL CQ: huge: done\ndone 2\n";
+        add(&mut report, output).unwrap();
+        assert_eq!(report.summary(), "1 passed, 1 failed");
+        assert!(report.failures().contains("CQ: huge: done"));
+    }
+
+    #[test]
+    fn a_program_that_dies_is_noticed() {
+        assert!(add(&mut Report::new(), "ok a: b\n").is_err());
+        assert!(add(&mut Report::new(), "").is_err());
+        assert!(add(&mut Report::new(), "ok a: b\ndone 2\n").is_err());
+    }
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Hostile user programs: calls that the kernel must refuse, and work requests that the device must.
+
+use std::mem::offset_of;
+
+use anyhow::{ensure, Context, Result};
+use qiao_hw::{bar, caps::Caps};
+
+use super::{cases, driver, function::Function, Part, Scenario};
+use crate::{
+    report::Report,
+    session::{Guest, Session, LONG, SHORT},
+    topology::Topology,
+};
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "user",
+    about: "user programs that call the kernel, and post work requests, in every wrong way",
+    alarm: None,
+    parts: &[Part::Driver, Part::Provider, Part::Model, Part::Probe],
+    topology: || {
+        Topology::default()
+            .guest("a", &["few", "one", "other"])
+            .link("one", "other")
+            .hca_settings("few", &few_objects())
+    },
+    run,
+};
+
+/// Log2 of the objects of each kind of the HCA that shows leaks: fewer than [`ATTEMPTS`].
+const LOG_OBJECTS: u8 = 6;
+/// How often something fails that may leave something behind; more than there are doorbell pages, too.
+const ATTEMPTS: u32 = 1000;
+
+/// Settings of an HCA that says it has few objects of each kind, and the fewest doorbell pages.
+fn few_objects() -> String {
+    let patches = [
+        offset_of!(Caps, log_max_pd),
+        offset_of!(Caps, log_max_key),
+        offset_of!(Caps, log_max_cq),
+        offset_of!(Caps, log_max_qp),
+    ]
+    .map(|offset| format!("{{ offset = {offset}, bytes = [{LOG_OBJECTS}] }}"))
+    .join(", ");
+    let doorbells = bar::size::BAR_DOORBELL_MIN;
+    format!("overrides = {{ caps = [{patches}], bar_doorbell = {doorbells} }}")
+}
+
+fn run(session: &Session, report: &mut Report) -> Result<()> {
+    let guest = &session.guests[0];
+    driver::load(guest)?;
+    let functions = Function::all(guest, 3)?;
+    let [few, one, other] = functions.as_slice() else {
+        unreachable!("all functions are there");
+    };
+    let device = few.require_rdma_device()?;
+    cases::run(report, guest, &format!("qiao-probe {device} calls"), LONG);
+    let churn = format!("qiao-probe {device} churn {ATTEMPTS}");
+    cases::run(report, guest, &churn, LONG);
+    report.test("exit with everything open", || abandon(guest, &device));
+    report.test("what users did is not in the log", || {
+        let lines = few.kernel_lines()?;
+        ensure!(lines.is_empty(), "{}", lines.join("\n"));
+        Ok("")
+    });
+
+    let (one, other) = (one.require_rdma_device()?, other.require_rdma_device()?);
+    let posts = format!("python3 /{} {one} {other}", cases::POSTS);
+    cases::run(report, guest, &posts, LONG);
+    report.test("no object is left", || no_objects(guest));
+    report.test("rmmod", || guest.run("rmmod qiao", SHORT).map(|_| ""));
+    Ok(())
+}
+
+fn abandon(guest: &Guest, device: &str) -> Result<&'static str> {
+    guest.run(&format!("qiao-probe {device} abandon"), SHORT)?;
+    no_objects(guest)
+}
+
+/// An error if any object of any RDMA device exists, as restrack counts them.
+fn no_objects(guest: &Guest) -> Result<&'static str> {
+    let listed = guest.run("rdma resource show", SHORT)?.stdout;
+    let mut words = listed.split_whitespace();
+    let mut counts = 0;
+    while let Some(word) = words.next() {
+        let ["pd" | "cq" | "qp" | "mr" | "ctx"] = [word] else {
+            continue;
+        };
+        let count: u32 = words.next().context("a kind without a count")?.parse()?;
+        ensure!(count == 0, "objects are left:\n{listed}");
+        counts += 1;
+    }
+    ensure!(counts > 0, "no counts are shown:\n{listed}");
+    Ok("")
+}

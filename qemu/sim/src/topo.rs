@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Topologies and their routes.
+
+use std::collections::VecDeque;
+
+use anyhow::{ensure, Context, Result};
+use serde::Deserialize;
+
+/// A cable.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    /// Node at one end.
+    pub a: u32,
+    /// Node at the other end.
+    pub b: u32,
+    /// Rate in Gb/s.
+    pub gbps: u32,
+    /// Propagation delay in nanoseconds.
+    pub delay_ns: u32,
+}
+
+/// Hosts are the nodes `0..hosts`, switches the rest. Each host has one link.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Topology {
+    /// Number of hosts.
+    pub hosts: u32,
+    /// Number of switches.
+    pub switches: u32,
+    /// All cables.
+    pub links: Vec<Link>,
+}
+
+impl Topology {
+    /// `hosts` hosts on one switch.
+    pub fn single(hosts: u32, gbps: u32, delay_ns: u32) -> Self {
+        let links = (0..hosts)
+            .map(|a| Link {
+                a,
+                b: hosts,
+                gbps,
+                delay_ns,
+            })
+            .collect();
+        Self {
+            hosts,
+            switches: 1,
+            links,
+        }
+    }
+
+    /// Two switches with `left` and `right` hosts and one trunk.
+    pub fn dumbbell(left: u32, right: u32, gbps: u32, trunk_gbps: u32, delay_ns: u32) -> Self {
+        let hosts = left + right;
+        let mut links: Vec<Link> = (0..hosts)
+            .map(|a| Link {
+                a,
+                b: hosts + u32::from(a >= left),
+                gbps,
+                delay_ns,
+            })
+            .collect();
+        links.push(Link {
+            a: hosts,
+            b: hosts + 1,
+            gbps: trunk_gbps,
+            delay_ns,
+        });
+        Self {
+            hosts,
+            switches: 2,
+            links,
+        }
+    }
+
+    /// A fat-tree of pods as the HPCC paper has it: every pod has `width` leaves and `width`
+    /// aggregation switches in a full mesh, `hosts_per_leaf` hosts per leaf, and aggregation switch
+    /// `i` of each pod goes to core group `i` of `width` cores.
+    pub fn fat_tree(pods: u32, width: u32, hosts_per_leaf: u32, gbps: u32, up_gbps: u32) -> Self {
+        const DELAY_NS: u32 = 1000;
+        let leaves = pods * width;
+        let hosts = leaves * hosts_per_leaf;
+        let first_agg = hosts + leaves;
+        let first_core = first_agg + leaves;
+        let mut links = Vec::new();
+        for host in 0..hosts {
+            links.push(Link {
+                a: host,
+                b: hosts + host / hosts_per_leaf,
+                gbps,
+                delay_ns: DELAY_NS,
+            });
+        }
+        for leaf in 0..leaves {
+            for i in 0..width {
+                let agg = first_agg + leaf / width * width + i;
+                links.push(Link {
+                    a: hosts + leaf,
+                    b: agg,
+                    gbps: up_gbps,
+                    delay_ns: DELAY_NS,
+                });
+            }
+        }
+        for agg in 0..leaves {
+            for i in 0..width {
+                let core = first_core + agg % width * width + i;
+                links.push(Link {
+                    a: first_agg + agg,
+                    b: core,
+                    gbps: up_gbps,
+                    delay_ns: DELAY_NS,
+                });
+            }
+        }
+        Self {
+            hosts,
+            switches: 2 * leaves + width * width,
+            links,
+        }
+    }
+
+    /// A topology from a TOML file with `hosts`, `switches` and `[[links]]`.
+    pub fn from_file(path: &std::path::Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
+        let topology: Self =
+            toml::from_str(&text).with_context(|| format!("{}", path.display()))?;
+        topology.check()?;
+        Ok(topology)
+    }
+
+    fn check(&self) -> Result<()> {
+        let nodes = self
+            .hosts
+            .checked_add(self.switches)
+            .context("too many nodes")?;
+        let mut attached = vec![0u32; self.hosts as usize];
+        for link in &self.links {
+            ensure!(
+                link.a < nodes && link.b < nodes && link.a != link.b,
+                "bad link {link:?}"
+            );
+            ensure!(
+                link.gbps > 0 && 8000 % link.gbps == 0,
+                "rate must divide 8000 Gb/s: {link:?}"
+            );
+            for end in [link.a, link.b] {
+                if let Some(count) = attached.get_mut(end as usize) {
+                    *count += 1;
+                }
+            }
+            ensure!(
+                link.a >= self.hosts || link.b >= self.hosts,
+                "host to host: {link:?}"
+            );
+        }
+        ensure!(
+            attached.iter().all(|&count| count == 1),
+            "each host needs exactly one link"
+        );
+        Ok(())
+    }
+}
+
+/// Shortest-path next hops: for each switch and each leaf switch, the set of ports to take.
+pub struct Routes {
+    hosts: u32,
+    leaves: u32,
+    leaf_of: Vec<u32>,
+    set_of: Vec<u16>,
+    sets: Vec<Vec<u32>>,
+}
+
+impl Routes {
+    /// `ports[n]` lists (port, peer node) of node `n`; `leaf[h]` is the switch of host `h`.
+    pub fn new(topology: &Topology, ports: &[Vec<(u32, u32)>]) -> Self {
+        let hosts = topology.hosts;
+        let host_switch: Vec<u32> = (0..hosts as usize)
+            .map(|host| ports[host][0].1 - hosts)
+            .collect();
+        let mut leaves: Vec<u32> = host_switch.clone();
+        leaves.sort_unstable();
+        leaves.dedup();
+        let mut index = vec![u32::MAX; topology.switches as usize];
+        for (i, &leaf) in leaves.iter().enumerate() {
+            index[leaf as usize] = i as u32;
+        }
+        let mut routes = Self {
+            hosts,
+            leaves: leaves.len() as u32,
+            leaf_of: host_switch.iter().map(|&s| index[s as usize]).collect(),
+            set_of: vec![0; leaves.len() * topology.switches as usize],
+            sets: vec![Vec::new()],
+        };
+        let mut known = std::collections::HashMap::new();
+        for (i, &leaf) in leaves.iter().enumerate() {
+            let distance = distances(topology, ports, leaf + hosts);
+            for switch in 0..topology.switches {
+                let here = distance[(switch + hosts) as usize];
+                let set: Vec<u32> = ports[(switch + hosts) as usize]
+                    .iter()
+                    .filter(|&&(_, peer)| peer >= hosts && distance[peer as usize] + 1 == here)
+                    .map(|&(port, _)| port)
+                    .collect();
+                let id = *known.entry(set.clone()).or_insert_with(|| {
+                    routes.sets.push(set);
+                    routes.sets.len() - 1
+                });
+                routes.set_of[switch as usize * leaves.len() + i] = id as u16;
+            }
+        }
+        routes
+    }
+
+    /// The ports of `switch` on a shortest path to `host`; empty if the host is on this switch.
+    #[inline]
+    pub fn next(&self, switch: u32, host: u32) -> &[u32] {
+        let leaf = self.leaf_of[host as usize];
+        let slot = (switch - self.hosts) * self.leaves + leaf;
+        &self.sets[self.set_of[slot as usize] as usize]
+    }
+}
+
+/// Hops from every node to `target` through switches.
+fn distances(topology: &Topology, ports: &[Vec<(u32, u32)>], target: u32) -> Vec<u32> {
+    let mut distance = vec![u32::MAX / 2; ports.len()];
+    distance[target as usize] = 0;
+    let mut queue = VecDeque::from([target]);
+    while let Some(node) = queue.pop_front() {
+        for &(_, peer) in &ports[node as usize] {
+            if peer >= topology.hosts && distance[peer as usize] > distance[node as usize] + 1 {
+                distance[peer as usize] = distance[node as usize] + 1;
+                queue.push_back(peer);
+            }
+        }
+    }
+    distance
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_paper_fat_tree_has_its_numbers() {
+        let topology = Topology::fat_tree(5, 4, 16, 100, 400);
+        assert_eq!((topology.hosts, topology.switches), (320, 56));
+        assert_eq!(topology.links.len(), 480);
+        topology.check().unwrap();
+    }
+
+    #[test]
+    fn bad_files_are_refused() {
+        let mut topology = Topology::single(2, 100, 1000);
+        topology.links[1].b = 0;
+        assert!(topology.check().is_err());
+        topology.links.pop();
+        assert!(topology.check().is_err());
+    }
+}
