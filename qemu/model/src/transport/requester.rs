@@ -68,6 +68,8 @@ pub(super) struct Requester {
     /// The response that has been asked for again because a later one came: what else comes
     /// meanwhile is of the same loss and costs no further retry.
     asked_again: Option<u32>,
+    /// `unacked` has moved: the timer starts anew.
+    progress: bool,
 }
 
 impl Requester {
@@ -310,7 +312,6 @@ impl Qp {
         if psn_diff(psn, rq.unacked) < 0 || psn_diff(psn, rq.sent) >= 0 {
             return;
         }
-        let before = rq.unacked;
         match packet.operation {
             Operation::Acknowledge => self.ack_in(packet, psn, now, host),
             Operation::AtomicAcknowledge => self.atomic_in(packet, psn, host),
@@ -319,9 +320,8 @@ impl Qp {
         if self.settings.state == QpState::Err {
             return;
         }
-        if self.requester.unacked != before {
-            self.requester.asked_again = None;
-            self.requester.refill(&self.settings);
+        if self.requester.progress {
+            self.requester.progress = false;
             self.requester.arm(now, &self.settings);
         }
         self.fail_first_if_bad(host);
@@ -361,6 +361,8 @@ impl Qp {
         if rq.rnr_retries != 7 {
             rq.rnr_retries -= 1;
         }
+        // The peer is there: what was lost on the way to this answer is made good.
+        rq.retries = self.settings.retry_count;
         rq.rnr_until = Some(now.saturating_add(rnr_timer_ns(timer)));
         rq.timer = None;
         rq.go_to(psn);
@@ -433,9 +435,13 @@ impl Qp {
         self.move_unacked(end);
     }
 
+    /// Notes that all before `psn` is done with, which gives back all retries (IBTA 9.7.5.1.2).
     fn move_unacked(&mut self, psn: u32) {
         let rq = &mut self.requester;
         rq.unacked = psn;
+        rq.progress = true;
+        rq.asked_again = None;
+        rq.refill(&self.settings);
         if psn_diff(rq.cursor_psn(), psn) < 0 {
             rq.go_to(psn);
         }
