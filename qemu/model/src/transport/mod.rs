@@ -229,6 +229,15 @@ pub trait Host {
     ///
     /// If the key does not allow it.
     fn atomic_remote(&mut self, rkey: u32, va: u64, operation: Atomic) -> Result<u64, Fault>;
+    /// Invalidates a key of this queue pair's memory for the peer (SEND with invalidate). A device
+    /// without keys that can be invalidated refuses.
+    ///
+    /// # Errors
+    ///
+    /// If the key is not one that the peer may invalidate.
+    fn invalidate(&mut self, _rkey: u32) -> Result<(), Fault> {
+        Err(Fault)
+    }
     /// Writes a completion.
     fn complete(&mut self, completion: Completion);
     /// Raises an asynchronous event of this queue pair.
