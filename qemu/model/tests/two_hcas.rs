@@ -8,9 +8,9 @@ use guest::*;
 use qiao_fabric::link::Faults;
 use qiao_hw::bar::{reg, status, MAGIC};
 use qiao_hw::cmd::*;
-use qiao_hw::cqe::CqeStatus;
-use qiao_hw::qp::{access, QpAttr, QpState};
-use qiao_hw::wqe::{AtomicSeg, SendOpcode};
+use qiao_hw::cqe::{cqe_flag, CqeStatus};
+use qiao_hw::qp::{access, path_flag, Path, QpAttr, QpState, QpType};
+use qiao_hw::wqe::{AtomicSeg, DatagramSeg, SendOpcode};
 use zerocopy::IntoBytes;
 
 const KEY: u32 = 0x101;
@@ -296,4 +296,101 @@ fn a_reset_forgets_everything() {
         g.basics();
         g.queue(5, 1);
     }
+}
+
+fn address(lid: u32, qpn: u32, qkey: u32) -> DatagramSeg {
+    let mut path = Path::zeroed();
+    path.dlid.set(lid);
+    path.port = 1;
+    path.sl = 2;
+    DatagramSeg {
+        path,
+        qpn: qpn.into(),
+        qkey: qkey.into(),
+        rsvd: 0.into(),
+    }
+}
+
+#[test]
+fn datagrams_arrive_from_a_peer_and_from_the_port_itself() {
+    const QKEY: u32 = 0x1234;
+    let world = World::new(Faults::default(), "");
+    let mut sides = ["a", "b"].map(|name| {
+        let mut g = world.guest(name);
+        g.start();
+        g.basics();
+        g.register_memory(KEY, 1, DATA, LENGTH.into(), ALL);
+        let q = g.queue_of(QpType::Ud, 5, 1);
+        g.open(5, QKEY);
+        (g, q)
+    });
+    let data = pattern(3, 4096);
+    let place = DATA + 0x1_0000;
+    for (n, (from, to)) in [(0, 1), (1, 0), (0, 0)].into_iter().enumerate() {
+        let (g, q) = &mut sides[to];
+        g.post_recv(q, segment(place, 4096 + 40, KEY));
+        let (g, q) = &mut sides[from];
+        g.put(DATA, &data);
+        let mut to_seg = address(to as u32 + 1, 5, QKEY);
+        // The second has a GRH.
+        to_seg.path.flags = if n == 1 { path_flag::GRH } else { 0 };
+        let local = segment(DATA, 4096, KEY);
+        let segments = [to_seg.as_bytes(), local.as_bytes()];
+        g.post_send(q, SendOpcode::Send, &segments);
+        // On one port both completions are in one CQ, in either order.
+        let mut cqes = vec![g.poll(q)];
+        let (g, q) = &mut sides[to];
+        cqes.push(g.poll(q));
+        let cqe = cqes.iter().find(|c| c.src_qpn.get() != 0);
+        let cqe = cqe.expect("a receive completion");
+        assert!(cqes.iter().all(|c| c.status == 0));
+        assert_eq!(cqe.byte_len.get(), 4096 + 40);
+        assert_eq!((cqe.src_qpn.get(), cqe.sl), (5, 2));
+        assert_eq!(cqe.slid.get(), from as u32 + 1);
+        assert_eq!(cqe.flags & cqe_flag::GRH != 0, n == 1);
+        assert!(g.get(place + 40, data.len()) == data, "datagram {n}");
+        let version = g.get(place, 1)[0] >> 4;
+        assert!(n != 1 || version == 6, "the GRH is in front");
+    }
+    // A reserved field of the address.
+    let (g, q) = &mut sides[0];
+    let mut bad = address(2, 5, QKEY);
+    bad.rsvd = 1.into();
+    let local = segment(DATA, 8, KEY);
+    let segments = [bad.as_bytes(), local.as_bytes()];
+    g.post_send(q, SendOpcode::Send, &segments);
+    let status = CqeStatus::from_wire(g.poll(q).status);
+    assert_eq!(status, Some(CqeStatus::LocalQpOperation));
+}
+
+#[test]
+fn an_unreliable_connection_carries_sends_and_writes() {
+    let world = World::new(Faults::default(), "");
+    let mut sides = ["a", "b"].map(|name| {
+        let mut g = world.guest(name);
+        g.start();
+        g.basics();
+        g.register_memory(KEY, 1, DATA, LENGTH.into(), ALL);
+        let q = g.queue_of(QpType::Uc, 5, 1);
+        (g, q)
+    });
+    sides[0].0.connect(5, 2, 5);
+    sides[1].0.connect(5, 1, 5);
+    let [(mut a, mut qa), (mut b, mut qb)] = sides;
+    let data = pattern(5, 5000);
+    let (written, received) = (DATA + 0x2_0000, DATA + 0x4_0000);
+    a.put(DATA, &data);
+    b.post_recv(&mut qb, segment(received, 5000, KEY));
+    let (local, far) = (segment(DATA, 5000, KEY), remote(written, KEY));
+    let segments = [far.as_bytes(), local.as_bytes()];
+    a.post_send(&mut qa, SendOpcode::RdmaWrite, &segments);
+    a.post_send(&mut qa, SendOpcode::Send, &[local.as_bytes()]);
+    assert_eq!((a.poll(&mut qa).status, a.poll(&mut qa).status), (0, 0));
+    // In order: when the SEND has come the WRITE has.
+    assert_eq!(b.poll(&mut qb).byte_len.get(), 5000);
+    assert!(b.get(written, data.len()) == data);
+    assert!(b.get(received, data.len()) == data);
+    a.post_send(&mut qa, SendOpcode::RdmaRead, &segments);
+    let status = CqeStatus::from_wire(a.poll(&mut qa).status);
+    assert_eq!(status, Some(CqeStatus::LocalQpOperation));
 }

@@ -5,13 +5,14 @@
 use super::buffer::{Buffer, WalkError};
 use super::core::Pd;
 use super::mkey::{key_parts, rights_are_valid, Memory, Mkey};
-use super::port::{DEFAULT_PKEY, GIDS, PKEYS};
+use super::port::{path_is_valid, DEFAULT_PKEY, GIDS, PKEYS};
 use super::qp::{QueuePair, Side};
 use super::queue::{Cq, Eq};
 use super::rings::{Limits, Rings, Shape};
 use super::{Hca, SlotOwner};
 use crate::transport::MAX_MESSAGE;
 use crate::transport::{self, ModifyError};
+use qiao_fabric::wire::Transport;
 use qiao_hw::caps::Caps;
 use qiao_hw::cmd::{
     cq_flag, mkey_flag, qp_flag, AllocPd, Command, Completion, CreateCq, CreateEq, CreateMkey,
@@ -22,7 +23,7 @@ use qiao_hw::cmd::{
 use qiao_hw::describe::reserved_is_zero;
 use qiao_hw::event::Eqe;
 use qiao_hw::pages::PageList;
-use qiao_hw::qp::{attr, path_flag, QpAttr, QpState, QpType};
+use qiao_hw::qp::{attr, QpAttr, QpState, QpType};
 use qiao_hw::ring::RingSize;
 use qiao_hw::wqe::{BLOCK_SIZE, SIZE_UNIT};
 
@@ -65,6 +66,16 @@ fn free_id(id: u32, log_max: u8, taken: bool) -> Result<(), Refused> {
 fn ring_size(log: u8, log_max: u8) -> Result<RingSize, Refused> {
     require(log <= log_max, Status::BadOperand)?;
     RingSize::from_log(log).ok_or(Status::BadOperand)
+}
+
+/// Returns the transport of a type of QP; [`None`] if the device does not announce it.
+fn service(qp_type: u8) -> Option<Transport> {
+    match QpType::from_wire(qp_type)? {
+        QpType::Rc => Some(Transport::Rc),
+        QpType::Uc => Some(Transport::Uc),
+        QpType::Ud => Some(Transport::Ud),
+        QpType::Smi | QpType::Gsi | QpType::XrcIni | QpType::XrcTgt => None,
+    }
 }
 
 impl Hca {
@@ -281,10 +292,7 @@ impl Hca {
         // QP0 and QP1 are for management (IBTA 3.9.1), and other types need features that the device
         // does not announce.
         require(qpn > 1, Status::BadOperand)?;
-        require(
-            QpType::from_wire(cmd.qp_type) == Some(QpType::Rc),
-            Status::BadOperand,
-        )?;
+        let service = service(cmd.qp_type).ok_or(Status::BadOperand)?;
         require(
             cmd.srqn.get() == 0 && cmd.xrcdn.get() == 0,
             Status::BadOperand,
@@ -304,7 +312,7 @@ impl Hca {
         }
         let slots = [cmd.sq_slot.get(), cmd.rq_slot.get()];
         self.free_slots(&slots)?;
-        let rings = self.rings(&cmd)?;
+        let rings = self.rings(&cmd, service)?;
         self.core.ring_pages += rings.pages();
         self.slots.insert(slots[0], SlotOwner::Send(qpn));
         self.slots.insert(slots[1], SlotOwner::Recv(qpn));
@@ -323,7 +331,7 @@ impl Hca {
         self.qps.insert(
             qpn,
             QueuePair {
-                transport: transport::Qp::new(),
+                transport: transport::Qp::new(service),
                 side,
             },
         );
@@ -331,7 +339,7 @@ impl Hca {
     }
 
     /// Checks the rings of a new queue pair.
-    fn rings(&self, cmd: &CreateQp) -> Result<Rings, Refused> {
+    fn rings(&self, cmd: &CreateQp, service: Transport) -> Result<Rings, Refused> {
         let caps = self.caps();
         let (sq_offset, rq_offset) = (cmd.sq_offset.get(), cmd.rq_offset.get());
         require(
@@ -357,6 +365,7 @@ impl Hca {
             max_inline: caps.max_inline.get().into(),
             max_sq_wqe,
             max_message: MAX_MESSAGE,
+            datagrams: service == Transport::Ud,
         };
         let signal_all = cmd.flags.get() & qp_flag::SIGNAL_ALL != 0;
         Ok(Rings::new(buffer, &shape, limits, signal_all))
@@ -411,13 +420,7 @@ impl Hca {
             new.max_dest_rd_atomic <= caps.max_dest_rd_atomic,
         )?;
         ok(attr::RATE_LIMIT, new.rate_limit.get() == 0)?;
-        let path = &new.path;
-        let global = path.flags & path_flag::GRH != 0;
-        ok(
-            attr::PATH,
-            reserved_is_zero(path) && path.flags & !path_flag::GRH == 0,
-        )?;
-        ok(attr::PATH, !global || path.sgid_index.get() < GIDS)
+        ok(attr::PATH, path_is_valid(&new.path))
     }
 
     fn query_qp(&mut self, cmd: QueryQp) -> Result<QueryQpReply, Refused> {

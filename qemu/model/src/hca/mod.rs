@@ -368,12 +368,14 @@ impl Hca {
         let lid = self.core.ports[port].lid;
         let found = self.qps.get_mut(&qpn).filter(|qp| {
             let settings = qp.transport.settings();
-            // A connection takes packets of its transport from its peer on its port
-            // (IBTA 9.6.1.1 and 9.6.1.5).
-            packet.transport == Transport::Rc
+            let from_peer = settings.service == Transport::Ud
+                || u32::from(packet.lrh.slid.get()) == settings.path.dlid.get();
+            // A queue pair takes packets of its transport on its port, and a connection those of its
+            // peer (IBTA 9.6.1.1 and 9.6.1.5).
+            packet.transport == settings.service
                 && usize::from(settings.port) == port + 1
                 && packet.lrh.dlid.get() == lid
-                && u32::from(packet.lrh.slid.get()) == settings.path.dlid.get()
+                && from_peer
                 && packet.bth.pkey.get() & 0x7fff == port::DEFAULT_PKEY & 0x7fff
         });
         let Some(QueuePair { transport, side }) = found else {

@@ -2,9 +2,10 @@
 
 //! A port: its addresses and its state.
 
-use crate::transport::{Counter, PortInfo, MAX_MESSAGE};
+use crate::transport::{Counter, PortInfo, MAX_MESSAGE, MAX_MTU};
 use qiao_hw::cmd::{LinkLayer, PortAttr, PortState};
-use qiao_hw::qp::Mtu;
+use qiao_hw::describe::reserved_is_zero;
+use qiao_hw::qp::{path_flag, Path};
 
 /// Prefix of a subnet that no subnet manager has named.
 pub const DEFAULT_PREFIX: u64 = 0xfe80 << 48;
@@ -17,6 +18,16 @@ pub const GIDS: u16 = 1;
 
 /// Entries of the P_Key table.
 pub const PKEYS: u16 = 1;
+
+/// Returns whether a path is one that the ports have.
+pub fn path_is_valid(path: &Path) -> bool {
+    let global = path.flags & path_flag::GRH != 0;
+    reserved_is_zero(path)
+        && path.flags & !path_flag::GRH == 0
+        && path.dlid.get() <= 0xffff
+        && path.sl <= 15
+        && (!global || path.sgid_index.get() < GIDS)
+}
 
 /// Physical states of IBTA PortInfo.PortPhysicalState.
 const POLLING: u8 = 2;
@@ -102,8 +113,8 @@ impl Port {
         };
         attr.state = state.to_wire();
         attr.phys_state = phys;
-        attr.max_mtu = Mtu::Mtu4096.to_wire();
-        attr.active_mtu = Mtu::Mtu4096.to_wire();
+        attr.max_mtu = MAX_MTU.to_wire();
+        attr.active_mtu = MAX_MTU.to_wire();
         // 4x NDR.
         attr.active_width = 2;
         attr.active_speed.set(128);

@@ -178,6 +178,15 @@ impl Host for View<'_> {
         if completion.solicited {
             cqe.flags |= cqe_flag::SOLICITED;
         }
+        if let Some(source) = completion.source {
+            cqe.src_qpn.set(source.qpn);
+            cqe.slid.set(source.lid.into());
+            cqe.sl = source.sl;
+            cqe.pkey_index.set(source.pkey_index);
+            if source.grh {
+                cqe.flags |= cqe_flag::GRH;
+            }
+        }
         let receive = opcode & OPCODE_RECV != 0;
         let cqn = if receive {
             self.side.recv_cqn
@@ -201,6 +210,10 @@ impl Host for View<'_> {
         if let Some(port) = self.core.ports.get_mut(self.side.port) {
             port.counters.count(counter);
         }
+    }
+
+    fn qpn(&self) -> u32 {
+        self.side.qpn
     }
 
     fn port(&self) -> PortInfo {

@@ -5,13 +5,14 @@
 //! A request is copied once and decoded from the copy, since its owner may change it meanwhile.
 
 use super::buffer::Buffer;
+use super::port::path_is_valid;
 use crate::mem::{Dma, DmaFault};
-use crate::transport::{Data, RecvWqe, SendWqe, Sge};
+use crate::transport::{Data, Datagram, RecvWqe, SendWqe, Sge};
 use qiao_hw::cqe::CqeStatus;
 use qiao_hw::ring::{used, RingSize};
 use qiao_hw::wqe::{
-    blocks, send_flag, AtomicSeg, DataSeg, InlineSeg, RecvCtrl, RemoteSeg, SendCtrl, SendOpcode,
-    BLOCK_SIZE, SIZE_UNIT,
+    blocks, send_flag, AtomicSeg, DataSeg, DatagramSeg, InlineSeg, RecvCtrl, RemoteSeg, SendCtrl,
+    SendOpcode, BLOCK_SIZE, SIZE_UNIT,
 };
 use zerocopy::FromBytes;
 
@@ -38,6 +39,8 @@ pub struct Limits {
     pub max_sq_wqe: usize,
     /// Most bytes of a message.
     pub max_message: u32,
+    /// Whether requests say where they go.
+    pub datagrams: bool,
 }
 
 /// One ring of work requests.
@@ -224,6 +227,7 @@ impl Rings {
             imm: ctrl.imm_or_rkey,
             remote: (0, 0),
             atomic: (0, 0),
+            datagram: None,
             data: Data::Sges(Vec::new()),
             length: 0,
             error: None,
@@ -238,6 +242,9 @@ impl Rings {
         if is_atomic(opcode) {
             let atomic: AtomicSeg = take_from(&mut rest)?;
             wqe.atomic = (atomic.swap_or_add.get(), atomic.compare.get());
+        }
+        if self.limits.datagrams {
+            wqe.datagram = Some(datagram(&take_from(&mut rest)?)?);
         }
         if ctrl.flags & send_flag::INLINE != 0 {
             wqe.data = Data::Inline(self.inline(&ctrl, opcode, rest)?);
@@ -326,6 +333,17 @@ impl Rings {
     }
 }
 
+fn datagram(seg: &DatagramSeg) -> Result<Datagram, Malformed> {
+    if !path_is_valid(&seg.path) || seg.qpn.get() > 0xff_ffff || seg.rsvd.get() != 0 {
+        return Err(BAD);
+    }
+    Ok(Datagram {
+        path: seg.path,
+        qpn: seg.qpn.get(),
+        qkey: seg.qkey.get(),
+    })
+}
+
 fn sge(seg: &DataSeg) -> Sge {
     Sge {
         addr: seg.addr.get(),
@@ -366,6 +384,7 @@ fn failed_send(bytes: &[u8], status: CqeStatus) -> SendWqe {
         imm: [0; 4],
         remote: (0, 0),
         atomic: (0, 0),
+        datagram: None,
         data: Data::Sges(Vec::new()),
         length: 0,
         error: Some(status),

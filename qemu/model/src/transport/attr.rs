@@ -2,6 +2,7 @@
 
 //! Attributes and state changes of a queue pair (IBTA 10.3.1, 11.2.5.2).
 
+use qiao_fabric::wire::Transport;
 use qiao_hw::qp::{attr, Mtu, Path, QpAttr, QpState};
 
 /// Why a modification was refused.
@@ -13,9 +14,14 @@ pub enum ModifyError {
     Attribute,
 }
 
-/// Attributes of a connection, in range.
+/// Largest MTU: that of the ports, and so of datagrams, which have no path MTU.
+pub const MAX_MTU: Mtu = Mtu::Mtu4096;
+
+/// Attributes of a queue pair, in range.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
+    /// Transport service.
+    pub service: Transport,
     /// State.
     pub state: QpState,
     /// Rights of the peer; bits of `qiao_hw::qp::access`.
@@ -28,7 +34,7 @@ pub struct Settings {
     pub qkey: u32,
     /// Path to the peer.
     pub path: Path,
-    /// Path MTU.
+    /// Path MTU; of datagrams that of the port.
     pub mtu: Mtu,
     /// Local ACK timeout, coded.
     pub timeout: u8,
@@ -54,23 +60,22 @@ pub struct Settings {
     pub rate_limit: u32,
 }
 
-impl Default for Settings {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Settings {
     /// Returns the attributes of a queue pair in RESET.
-    pub fn new() -> Self {
+    pub fn new(service: Transport) -> Self {
         Self {
+            service,
             state: QpState::Reset,
             access: 0,
             pkey_index: 0,
             port: 0,
             qkey: 0,
             path: Path::zeroed(),
-            mtu: Mtu::Mtu256,
+            mtu: if service == Transport::Ud {
+                MAX_MTU
+            } else {
+                Mtu::Mtu256
+            },
             timeout: 0,
             retry_count: 0,
             rnr_retry: 0,
@@ -105,9 +110,9 @@ impl Settings {
             QpState::from_wire(new.state).ok_or(ModifyError::Attribute)?
         };
         if to == QpState::Reset {
-            return Ok(Self::new());
+            return Ok(Self::new(self.service));
         }
-        let needed = required(self.state, to).ok_or(ModifyError::State)?;
+        let needed = required(self.service, self.state, to).ok_or(ModifyError::State)?;
         if mask & needed != needed {
             return Err(ModifyError::Attribute);
         }
@@ -150,6 +155,10 @@ impl Settings {
             self.path = new.path;
         }
         if has(attr::PATH_MTU) {
+            // A datagram has the MTU of its port (IBTA 11.2.5.2).
+            if self.service == Transport::Ud {
+                return Err(ModifyError::Attribute);
+            }
             self.mtu = Mtu::from_wire(new.path_mtu).ok_or(ModifyError::Attribute)?;
         }
         if has(attr::TIMEOUT) {
@@ -214,30 +223,42 @@ impl Settings {
     }
 }
 
-/// Returns the attributes that a transition of a connected queue pair needs; [`None`] if there is no
-/// such transition.
-fn required(from: QpState, to: QpState) -> Option<u32> {
+/// Returns the attributes that a transition needs (IBTA table 96); [`None`] if there is no such
+/// transition.
+fn required(service: Transport, from: QpState, to: QpState) -> Option<u32> {
     use QpState::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
     match (from, to) {
         (_, Reset | Err) => Some(0),
-        (Reset, Init) => Some(attr::PKEY_INDEX | attr::PORT | attr::ACCESS),
-        (Init, Rtr) => Some(
-            attr::PATH
-                | attr::PATH_MTU
-                | attr::DEST_QPN
-                | attr::RQ_PSN
-                | attr::MAX_DEST_RD_ATOMIC
-                | attr::MIN_RNR_TIMER,
-        ),
-        (Rtr, Rts) => Some(
-            attr::TIMEOUT
-                | attr::RETRY_COUNT
-                | attr::RNR_RETRY
-                | attr::SQ_PSN
-                | attr::MAX_RD_ATOMIC,
-        ),
+        (Reset, Init) => Some(attr::PKEY_INDEX | attr::PORT | peer_right(service)),
+        (Init, Rtr) => Some(to_receive(service)),
+        (Rtr, Rts) => Some(to_send(service)),
         (Init, Init) | (Rts, Rts | Sqd) | (Sqd, Sqd | Rts) | (Sqe, Rts) => Some(0),
         _ => None,
+    }
+}
+
+/// What lets a peer in: rights of a connection, a key of datagrams.
+fn peer_right(service: Transport) -> u32 {
+    match service {
+        Transport::Rc | Transport::Uc => attr::ACCESS,
+        Transport::Ud => attr::QKEY,
+    }
+}
+
+fn to_receive(service: Transport) -> u32 {
+    let connected = attr::PATH | attr::PATH_MTU | attr::DEST_QPN | attr::RQ_PSN;
+    match service {
+        Transport::Rc => connected | attr::MAX_DEST_RD_ATOMIC | attr::MIN_RNR_TIMER,
+        Transport::Uc => connected,
+        Transport::Ud => 0,
+    }
+}
+
+fn to_send(service: Transport) -> u32 {
+    let reliable = attr::TIMEOUT | attr::RETRY_COUNT | attr::RNR_RETRY | attr::MAX_RD_ATOMIC;
+    match service {
+        Transport::Rc => attr::SQ_PSN | reliable,
+        Transport::Uc | Transport::Ud => attr::SQ_PSN,
     }
 }
 

@@ -12,17 +12,19 @@ mod path;
 mod qp;
 mod requester;
 mod responder;
+mod unreliable;
 
 #[cfg(test)]
 mod tests;
 
-pub use attr::{ModifyError, Settings};
+pub use attr::{ModifyError, Settings, MAX_MTU};
 pub use path::PortInfo;
 pub use qp::Qp;
 pub use responder::MAX_MESSAGE;
 
 use qiao_hw::cqe::{CqeOpcode, CqeStatus};
 use qiao_hw::event::EventType;
+use qiao_hw::qp::Path;
 use qiao_hw::wqe::SendOpcode;
 
 /// A piece of local memory.
@@ -45,6 +47,32 @@ pub enum Data {
     Inline(Vec<u8>),
 }
 
+/// Where a datagram goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// Path.
+    pub path: Path,
+    /// Queue pair.
+    pub qpn: u32,
+    /// Q_Key; bit 31 set means the sender's own.
+    pub qkey: u32,
+}
+
+/// Where a datagram came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Queue pair.
+    pub qpn: u32,
+    /// LID.
+    pub lid: u16,
+    /// Service level.
+    pub sl: u8,
+    /// Index of the P_Key.
+    pub pkey_index: u16,
+    /// Whether a GRH is in front of the data.
+    pub grh: bool,
+}
+
 /// A send request, decoded and copied out of memory that its owner may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendWqe {
@@ -64,6 +92,8 @@ pub struct SendWqe {
     pub remote: (u64, u32),
     /// What an atomic stores or adds, and what it compares with.
     pub atomic: (u64, u64),
+    /// Where it goes, if it is a datagram.
+    pub datagram: Option<Datagram>,
     /// The data.
     pub data: Data,
     /// Bytes of the data.
@@ -102,6 +132,8 @@ pub struct Completion {
     pub invalidated: Option<u32>,
     /// Whether the sender asked for a solicited event.
     pub solicited: bool,
+    /// Where it came from, if it is a datagram.
+    pub source: Option<Source>,
 }
 
 /// Memory that a key does not give, or gives but cannot be reached.
@@ -197,12 +229,23 @@ pub trait Host {
     ///
     /// If the key does not allow it.
     fn atomic_remote(&mut self, rkey: u32, va: u64, operation: Atomic) -> Result<u64, Fault>;
+    /// Invalidates a key of this queue pair's memory for the peer (SEND with invalidate). A device
+    /// without keys that can be invalidated refuses.
+    ///
+    /// # Errors
+    ///
+    /// If the key is not one that the peer may invalidate.
+    fn invalidate(&mut self, _rkey: u32) -> Result<(), Fault> {
+        Err(Fault)
+    }
     /// Writes a completion.
     fn complete(&mut self, completion: Completion);
     /// Raises an asynchronous event of this queue pair.
     fn event(&mut self, event: EventType);
     /// Counts.
     fn count(&mut self, counter: Counter);
+    /// Returns the number of the queue pair.
+    fn qpn(&self) -> u32;
     /// Returns what the headers say of the port.
     fn port(&self) -> PortInfo;
     /// Returns an empty buffer for a packet.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Route and base transport headers of a connection.
+//! Route and base transport headers.
 
 use super::attr::Settings;
+use super::Datagram;
 use qiao_fabric::wire::{Bth, Builder, Grh, Lrh, Operation, Transport, BTH_ACK_REQ, BTH_SE};
-use qiao_hw::qp::path_flag;
+use qiao_hw::qp::{path_flag, Path};
 
 /// What the headers say of the local port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,13 +27,42 @@ pub(super) struct Head {
     pub solicited: bool,
 }
 
+/// Where a packet goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Route<'a> {
+    service: Transport,
+    path: &'a Path,
+    dest_qpn: u32,
+}
+
+impl<'a> Route<'a> {
+    /// The way of a datagram.
+    pub fn to(datagram: &'a Datagram) -> Self {
+        Self {
+            service: Transport::Ud,
+            path: &datagram.path,
+            dest_qpn: datagram.qpn,
+        }
+    }
+}
+
 /// Starts a packet to the peer of a connection.
 pub(super) fn start(settings: &Settings, port: PortInfo, buffer: Vec<u8>, head: Head) -> Builder {
-    let path = &settings.path;
+    let route = Route {
+        service: settings.service,
+        path: &settings.path,
+        dest_qpn: settings.dest_qpn,
+    };
+    start_on(route, port, buffer, head)
+}
+
+/// Starts a packet on a route.
+pub(super) fn start_on(route: Route<'_>, port: PortInfo, buffer: Vec<u8>, head: Head) -> Builder {
+    let path = route.path;
     let lrh = Lrh {
         vl_lver: 0,
         sl_lnh: path.sl << 4,
-        // CAST: The wire has 16 bits; `Settings::modify` refuses more.
+        // CAST: The wire has 16 bits; `Settings::modify` and the decoder of requests refuse more.
         dlid: (path.dlid.get() as u16).into(),
         length: 0.into(),
         slid: (port.lid | u16::from(path.src_path_bits & 0x7f)).into(),
@@ -52,8 +82,8 @@ pub(super) fn start(settings: &Settings, port: PortInfo, buffer: Vec<u8>, head: 
         opcode: 0,
         flags: if head.solicited { BTH_SE } else { 0 },
         pkey: port.pkey.into(),
-        dest_qp: settings.dest_qpn.into(),
+        dest_qp: route.dest_qpn.into(),
         ack_psn: (head.psn | if head.ack_req { BTH_ACK_REQ } else { 0 }).into(),
     };
-    Builder::new(buffer, lrh, grh, bth, Transport::Rc, head.operation)
+    Builder::new(buffer, lrh, grh, bth, route.service, head.operation)
 }

@@ -4,13 +4,13 @@ use super::attr::{ModifyError, Settings};
 use super::requester::Requester;
 use super::responder::Responder;
 use super::{Completion, Counter, Host, RecvWqe, SendWqe};
-use qiao_fabric::wire::Packet;
+use qiao_fabric::wire::{Packet, Transport};
 use qiao_hw::cqe::{CqeOpcode, CqeStatus};
 use qiao_hw::event::EventType;
 use qiao_hw::qp::{QpAttr, QpState};
 use qiao_hw::wqe::SendOpcode;
 
-/// A reliable connected queue pair.
+/// A queue pair.
 #[derive(Debug)]
 pub struct Qp {
     pub(super) settings: Settings,
@@ -18,17 +18,11 @@ pub struct Qp {
     pub(super) responder: Responder,
 }
 
-impl Default for Qp {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Qp {
     /// Makes a queue pair in RESET.
-    pub fn new() -> Self {
+    pub fn new(service: Transport) -> Self {
         Self {
-            settings: Settings::new(),
+            settings: Settings::new(service),
             requester: Requester::default(),
             responder: Responder::default(),
         }
@@ -69,7 +63,7 @@ impl Qp {
         let from = self.settings.state;
         match next.state {
             QpState::Reset => {
-                *self = Self::new();
+                *self = Self::new(next.service);
                 return Ok(());
             }
             QpState::Err => {
@@ -90,6 +84,9 @@ impl Qp {
 
     /// Takes a packet of this queue pair that has passed the checks of the link and the ICRC.
     pub fn packet_in(&mut self, packet: &Packet<'_>, now: u64, host: &mut impl Host) {
+        if packet.transport != self.settings.service {
+            return;
+        }
         if packet.operation.is_response() {
             if matches!(self.settings.state, QpState::Rts | QpState::Sqd) {
                 self.response_in(packet, now, host);
@@ -97,7 +94,7 @@ impl Qp {
             }
         } else if matches!(
             self.settings.state,
-            QpState::Rtr | QpState::Rts | QpState::Sqd
+            QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe
         ) {
             self.request_in(packet, host);
         }
@@ -112,6 +109,10 @@ impl Qp {
                 let left = self.pump_requests(now, left, host);
                 self.report_drained(host);
                 left == 0
+            }
+            QpState::Sqe => {
+                self.flush_sends(host);
+                false
             }
             QpState::Err => {
                 self.flush(host);
@@ -142,13 +143,23 @@ impl Qp {
         self.flush(host);
     }
 
-    fn flush(&mut self, host: &mut impl Host) {
+    /// Ends all send requests; receiving goes on (IBTA 10.3.1.6).
+    pub(super) fn enter_send_error(&mut self, host: &mut impl Host) {
+        self.settings.state = QpState::Sqe;
+        self.flush_sends(host);
+    }
+
+    fn flush_sends(&mut self, host: &mut impl Host) {
         for wqe in self.requester.take_all() {
             complete_send(host, &wqe, CqeStatus::WrFlush, 0);
         }
         while let Some(wqe) = host.next_send() {
             complete_send(host, &wqe, CqeStatus::WrFlush, 0);
         }
+    }
+
+    fn flush(&mut self, host: &mut impl Host) {
+        self.flush_sends(host);
         if let Some(wqe) = self.responder.take() {
             complete_recv_error(host, &wqe, CqeStatus::WrFlush);
         }
@@ -206,6 +217,7 @@ pub(super) fn complete_send(host: &mut impl Host, wqe: &SendWqe, status: CqeStat
         imm: None,
         invalidated: None,
         solicited: false,
+        source: None,
     });
 }
 
@@ -219,5 +231,6 @@ pub(super) fn complete_recv_error(host: &mut impl Host, wqe: &RecvWqe, status: C
         imm: None,
         invalidated: None,
         solicited: false,
+        source: None,
     });
 }

@@ -3,11 +3,14 @@
 //! The requester half: sends requests, takes responses, retries (IBTA 9.7.5, 9.7.6).
 
 use super::attr::{ack_timeout_ns, rnr_timer_ns, Settings};
-use super::path::{start, Head};
+use super::path::{start, start_on, Head, Route};
 use super::qp::{complete_send, Qp};
 use super::responder::syndrome;
+use super::unreliable::{qkey, refusal};
 use super::{Counter, Data, Fault, Host, SendWqe};
-use qiao_fabric::wire::{psn_add, psn_diff, AtomicEth, Ieth, ImmDt, Operation, Packet, Reth};
+use qiao_fabric::wire::{
+    psn_add, psn_diff, AtomicEth, Deth, Ieth, ImmDt, Operation, Packet, Reth, Transport,
+};
 use qiao_hw::cqe::CqeStatus;
 use qiao_hw::qp::QpState;
 use qiao_hw::wqe::SendOpcode;
@@ -65,6 +68,8 @@ pub(super) struct Requester {
     /// The response that has been asked for again because a later one came: what else comes
     /// meanwhile is of the same loss and costs no further retry.
     asked_again: Option<u32>,
+    /// `unacked` has moved: the timer starts anew.
+    progress: bool,
 }
 
 impl Requester {
@@ -99,6 +104,7 @@ impl Requester {
         self.outstanding = 0;
         self.timer = None;
         self.rnr_until = None;
+        (self.unacked, self.sent) = (self.next_psn, self.next_psn);
         std::mem::take(&mut self.pending).into_iter().map(|p| p.wqe)
     }
 
@@ -161,12 +167,26 @@ impl Qp {
                 continue;
             }
             budget -= 1;
+            if self.settings.service != Transport::Rc {
+                self.finish_sent(host);
+                continue;
+            }
             if self.requester.timer.is_none() {
                 self.requester.arm(now, &self.settings);
             }
         }
         self.fail_first_if_bad(host);
         budget
+    }
+
+    /// Completes what nobody acknowledges: a message is done when its last packet has been sent
+    /// (IBTA 9.8.1.1).
+    fn finish_sent(&mut self, host: &mut impl Host) {
+        if self.requester.cursor.0 > 0 {
+            self.finish_first(host);
+        } else {
+            self.move_unacked(self.requester.cursor_psn());
+        }
     }
 
     /// Makes sure that the request at the cursor may be sent; takes a new one from the ring if need
@@ -180,9 +200,10 @@ impl Qp {
             if self.settings.state != QpState::Rts || rq.pending.len() >= WINDOW as usize {
                 return false;
             }
-            let Some(wqe) = host.next_send() else {
+            let Some(mut wqe) = host.next_send() else {
                 return false;
             };
+            wqe.error = wqe.error.or_else(|| refusal(&self.settings, &wqe));
             let mtu = self.settings.mtu.bytes();
             let packets = wqe.length.div_ceil(mtu).max(1);
             let first_psn = rq.next_psn;
@@ -247,12 +268,17 @@ impl Qp {
         self.fail(status, host);
     }
 
-    /// Ends the oldest request with `status`, and with it the connection.
+    /// Ends the oldest request with `status`, and with it the connection, or if there is none that the
+    /// peer relies on, the send queue.
     fn fail(&mut self, status: CqeStatus, host: &mut impl Host) {
         if let Some(p) = self.requester.pending.pop_front() {
             complete_send(host, &p.wqe, status, 0);
         }
-        self.enter_error(host);
+        if self.settings.service == Transport::Rc {
+            self.enter_error(host);
+        } else {
+            self.enter_send_error(host);
+        }
     }
 
     /// Goes back to `psn` and sends from there on, if there is a retry left.
@@ -286,7 +312,6 @@ impl Qp {
         if psn_diff(psn, rq.unacked) < 0 || psn_diff(psn, rq.sent) >= 0 {
             return;
         }
-        let before = rq.unacked;
         match packet.operation {
             Operation::Acknowledge => self.ack_in(packet, psn, now, host),
             Operation::AtomicAcknowledge => self.atomic_in(packet, psn, host),
@@ -295,9 +320,8 @@ impl Qp {
         if self.settings.state == QpState::Err {
             return;
         }
-        if self.requester.unacked != before {
-            self.requester.asked_again = None;
-            self.requester.refill(&self.settings);
+        if self.requester.progress {
+            self.requester.progress = false;
             self.requester.arm(now, &self.settings);
         }
         self.fail_first_if_bad(host);
@@ -337,6 +361,8 @@ impl Qp {
         if rq.rnr_retries != 7 {
             rq.rnr_retries -= 1;
         }
+        // The peer is there: what was lost on the way to this answer is made good.
+        rq.retries = self.settings.retry_count;
         rq.rnr_until = Some(now.saturating_add(rnr_timer_ns(timer)));
         rq.timer = None;
         rq.go_to(psn);
@@ -409,9 +435,13 @@ impl Qp {
         self.move_unacked(end);
     }
 
+    /// Notes that all before `psn` is done with, which gives back all retries (IBTA 9.7.5.1.2).
     fn move_unacked(&mut self, psn: u32) {
         let rq = &mut self.requester;
         rq.unacked = psn;
+        rq.progress = true;
+        rq.asked_again = None;
+        rq.refill(&self.settings);
         if psn_diff(rq.cursor_psn(), psn) < 0 {
             rq.go_to(psn);
         }
@@ -504,11 +534,21 @@ fn message(
     let head = Head {
         operation,
         psn: psn_add(p.first_psn, index),
-        ack_req: last || index % ACK_EVERY == ACK_EVERY - 1,
+        // Nobody acknowledges what is unreliable (IBTA 9.8.1).
+        ack_req: settings.service == Transport::Rc && (last || index % ACK_EVERY == ACK_EVERY - 1),
         solicited: last && wqe.solicited,
     };
     let port = host.port();
-    let mut b = start(settings, port, host.buffer(), head);
+    let mut b = match &wqe.datagram {
+        Some(datagram) => {
+            let deth = Deth {
+                qkey: qkey(settings, datagram.qkey).into(),
+                src_qp: host.qpn().into(),
+            };
+            start_on(Route::to(datagram), port, host.buffer(), head).header(&deth)
+        }
+        None => start(settings, port, host.buffer(), head),
+    };
     let ext = operation.ext();
     if ext.reth {
         b = b.header(&Reth {

@@ -6,7 +6,9 @@ use super::attr::Settings;
 use super::path::{start, Head};
 use super::qp::{complete_recv_error, Qp};
 use super::{Atomic, Completion, Counter, Host, RecvWqe};
-use qiao_fabric::wire::{psn_add, psn_diff, Aeth, AtomicAckEth, Operation, Packet, PSN_MASK};
+use qiao_fabric::wire::{
+    psn_add, psn_diff, Aeth, AtomicAckEth, Operation, Packet, Transport, PSN_MASK,
+};
 use qiao_hw::cqe::{CqeOpcode, CqeStatus};
 use qiao_hw::event::EventType;
 use qiao_hw::qp::{access, QpState};
@@ -35,7 +37,7 @@ pub const MAX_MESSAGE: u32 = 1 << 30;
 
 /// The message that is being received.
 #[derive(Debug, Default)]
-enum Message {
+pub(super) enum Message {
     #[default]
     None,
     Send {
@@ -50,34 +52,59 @@ enum Message {
     },
 }
 
-/// An answer that waits to be sent, in order.
+/// What a reply says.
 #[derive(Debug)]
-enum Reply {
-    Ack {
-        psn: u32,
-        msn: u32,
+enum Answer {
+    Ack,
+    /// A NAK or an RNR NAK. With `last` the connection ends when it has been sent.
+    Nak {
+        code: u8,
+        last: Option<Ending>,
     },
     Atomic {
-        psn: u32,
-        msn: u32,
         original: u64,
-        repeat: bool,
     },
     Read {
-        psn: u32,
-        msn: u32,
         rkey: u32,
         va: u64,
         length: u32,
+        /// Packets sent.
         sent: u32,
-        repeat: bool,
     },
 }
 
+/// How the connection ends after a NAK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// A completion tells the owner.
+    Completion,
+    /// No request of the owner is involved: an event tells it.
+    Event(EventType),
+}
+
+/// An answer that waits to be sent. Replies wait in the order of their sequence numbers.
+#[derive(Debug)]
+struct Reply {
+    psn: u32,
+    msn: u32,
+    /// It answers a duplicate: the requester may have had it, and it does not count against what the
+    /// requester may have outstanding.
+    repeat: bool,
+    answer: Answer,
+}
+
+impl Reply {
+    fn carries_data(&self) -> bool {
+        matches!(self.answer, Answer::Atomic { .. } | Answer::Read { .. })
+    }
+}
+
 /// Why a request is refused.
-enum Refusal {
-    /// A NAK with this code ends the connection.
+pub(super) enum Refusal {
+    /// A NAK with this code ends the connection; an event tells the owner.
     Nak(u8),
+    /// As above; a receive request has failed, whose completion tells the owner.
+    Failed(u8),
     /// No receive request: try later.
     NotReady,
 }
@@ -85,13 +112,17 @@ enum Refusal {
 /// State of the responder.
 #[derive(Debug, Default)]
 pub(super) struct Responder {
-    expected: u32,
+    pub(super) expected: u32,
     /// Messages completed.
     msn: u32,
     /// A NAK for `expected` has been sent; IBTA 9.7.5.2.8 allows one.
     nak_sent: bool,
     established: bool,
-    message: Message,
+    /// A NAK that ends the connection waits to be sent; nothing more is taken.
+    closed: bool,
+    pub(super) message: Message,
+    /// Receive request of a message that was dropped (unreliable services).
+    pub(super) spare: Option<RecvWqe>,
     replies: VecDeque<Reply>,
     /// Results of recent atomics: PSN and original value.
     results: VecDeque<(u32, u64)>,
@@ -114,36 +145,104 @@ impl Responder {
         self.replies.clear();
         match std::mem::take(&mut self.message) {
             Message::Send { wqe, .. } => Some(wqe),
-            _ => None,
+            _ => self.spare.take(),
+        }
+    }
+
+    /// Appends a reply; it replaces the one before if it says all of it.
+    fn reply(&mut self, psn: u32, answer: Answer) {
+        let reply = Reply {
+            psn,
+            msn: self.msn,
+            repeat: false,
+            answer,
+        };
+        match (self.replies.back_mut(), &reply.answer) {
+            (
+                Some(
+                    last @ Reply {
+                        answer: Answer::Ack,
+                        ..
+                    },
+                ),
+                Answer::Ack,
+            ) => *last = reply,
+            (
+                Some(
+                    last @ Reply {
+                        answer: Answer::Nak { .. },
+                        ..
+                    },
+                ),
+                Answer::Nak { .. },
+            ) => {
+                *last = reply;
+            }
+            _ => self.replies.push_back(reply),
         }
     }
 
     fn reply_ack(&mut self, psn: u32) {
-        let ack = Reply::Ack { psn, msn: self.msn };
-        match self.replies.back_mut() {
-            Some(last @ Reply::Ack { .. }) => *last = ack,
-            _ => self.replies.push_back(ack),
-        }
+        self.reply(psn, Answer::Ack);
     }
 
-    /// Answers with data that wait: first ones, or repeated ones, which the requester may have had in
-    /// the meantime and which do not count against what it may have outstanding.
+    fn reply_nak(&mut self, psn: u32, code: u8, last: Option<Ending>) {
+        self.closed = last.is_some();
+        self.reply(psn, Answer::Nak { code, last });
+    }
+
+    /// Puts the answer to a duplicate before those to later requests, which the requester takes only
+    /// after it.
+    fn repeat(&mut self, psn: u32, answer: Answer) {
+        let later = |r: &Reply| psn_diff(r.psn, psn) > 0;
+        let at = self
+            .replies
+            .iter()
+            .position(later)
+            .unwrap_or(self.replies.len());
+        self.replies.insert(
+            at,
+            Reply {
+                psn,
+                msn: self.msn,
+                repeat: true,
+                answer,
+            },
+        );
+    }
+
+    #[cfg(test)]
+    pub(super) fn queued(&self) -> usize {
+        self.replies.len()
+    }
+
+    /// Returns how many answers with data wait, first ones or repeated ones.
     fn waiting(&self, repeated: bool) -> usize {
-        let counts = |r: &&Reply| match r {
-            Reply::Ack { .. } => false,
-            Reply::Atomic { repeat, .. } | Reply::Read { repeat, .. } => *repeat == repeated,
-        };
-        self.replies.iter().filter(counts).count()
+        self.replies
+            .iter()
+            .filter(|r| r.carries_data() && r.repeat == repeated)
+            .count()
     }
 }
 
 impl Qp {
     pub(super) fn request_in(&mut self, packet: &Packet<'_>, host: &mut impl Host) {
+        if self.settings.service == Transport::Ud {
+            self.datagram_in(packet, host);
+            return;
+        }
+        if self.responder.closed {
+            return;
+        }
         if !self.responder.established {
             self.responder.established = true;
             if self.settings.state == QpState::Rtr {
                 host.event(EventType::CommEstablished);
             }
+        }
+        if self.settings.service == Transport::Uc {
+            self.connected_in(packet, host);
+            return;
         }
         let psn = packet.bth.psn();
         let ahead = psn_diff(psn, self.responder.expected);
@@ -159,95 +258,116 @@ impl Qp {
 
     fn out_of_sequence(&mut self, host: &mut impl Host) {
         host.count(Counter::OutOfSequence);
-        if self.responder.nak_sent {
+        let rs = &mut self.responder;
+        if rs.nak_sent {
             return;
         }
-        self.responder.nak_sent = true;
-        self.send_nak((syndrome::NAK << 5) | syndrome::NAK_SEQUENCE, host);
+        rs.nak_sent = true;
+        rs.reply_nak(
+            rs.expected,
+            (syndrome::NAK << 5) | syndrome::NAK_SEQUENCE,
+            None,
+        );
     }
 
     /// Answers a request that has been executed (IBTA 9.7.5.1.4): nothing is executed twice.
     fn duplicate(&mut self, packet: &Packet<'_>, psn: u32, host: &mut impl Host) {
-        let limit = usize::from(self.settings.max_dest_rd_atomic);
         let rs = &mut self.responder;
         match packet.operation {
-            // What a peer repeats without waiting for the answer is not kept without bound.
-            _ if expects_data(packet.operation) && rs.waiting(true) >= limit => {}
-            Operation::ReadRequest => {
-                let Some(reth) = packet.reth else {
-                    return;
-                };
-                let (rkey, va, length) = (reth.rkey.get(), reth.va.get(), reth.length.get());
-                let allowed = self.settings.access & access::REMOTE_READ != 0
-                    && length <= MAX_MESSAGE
-                    && host
-                        .check_remote(rkey, va, length, access::REMOTE_READ)
-                        .is_ok();
-                if !allowed {
-                    return;
-                }
-                // The requester has given up the answers from here on and asks for them anew.
-                rs.replies.retain(|r| match r {
-                    Reply::Read { psn: p, sent, .. } => psn_diff(psn_add(*p, *sent), psn) < 0,
-                    _ => true,
-                });
-                rs.replies.push_back(Reply::Read {
-                    psn,
-                    msn: rs.msn,
+            Operation::ReadRequest => self.duplicate_read(packet, psn, host),
+            Operation::CompareSwap | Operation::FetchAdd => self.duplicate_atomic(psn),
+            _ if packet.bth.ack_req() => rs.reply_ack(psn_add(rs.expected, PSN_MASK)),
+            _ => {}
+        }
+    }
+
+    /// Reads again. A duplicate may ask for the rest of a READ only, and never for more than the READ
+    /// did. Memory that is gone gets no answer: the duplicate may be a stray one.
+    fn duplicate_read(&mut self, packet: &Packet<'_>, psn: u32, host: &mut impl Host) {
+        let Some(reth) = packet.reth else {
+            return;
+        };
+        let (rkey, va, length) = (reth.rkey.get(), reth.va.get(), reth.length.get());
+        let mtu = self.settings.mtu.bytes();
+        let end = psn_add(psn, packets(length, mtu));
+        let in_past = length <= MAX_MESSAGE && psn_diff(end, self.responder.expected) <= 0;
+        if !in_past
+            || self
+                .allow(rkey, va, length, access::REMOTE_READ, host)
+                .is_err()
+        {
+            return;
+        }
+        let rs = &mut self.responder;
+        // What waits for these sequence numbers is replaced: the requester starts anew.
+        rs.replies.retain(|r| match r.answer {
+            Answer::Read { length, .. } => {
+                let its_end = psn_add(r.psn, packets(length, mtu));
+                psn_diff(its_end, psn) <= 0 || psn_diff(end, r.psn) <= 0
+            }
+            _ => true,
+        });
+        if rs.waiting(true) < usize::from(self.settings.max_dest_rd_atomic) {
+            rs.repeat(
+                psn,
+                Answer::Read {
                     rkey,
                     va,
                     length,
                     sent: 0,
-                    repeat: true,
-                });
-            }
-            Operation::CompareSwap | Operation::FetchAdd => {
-                if let Some(&(_, original)) = rs.results.iter().find(|(p, _)| *p == psn) {
-                    rs.replies.push_back(Reply::Atomic {
-                        psn,
-                        msn: rs.msn,
-                        original,
-                        repeat: true,
-                    });
-                }
-            }
-            _ => {
-                let newest = psn_add(rs.expected, PSN_MASK);
-                if packet.bth.ack_req() {
-                    rs.reply_ack(newest);
-                }
-            }
+                },
+            );
+        }
+    }
+
+    /// Repeats the result of an atomic, if it is still known and not about to be sent anyway.
+    fn duplicate_atomic(&mut self, psn: u32) {
+        let rs = &mut self.responder;
+        let waits = |r: &Reply| r.psn == psn && matches!(r.answer, Answer::Atomic { .. });
+        if rs.replies.iter().any(waits)
+            || rs.waiting(true) >= usize::from(self.settings.max_dest_rd_atomic)
+        {
+            return;
+        }
+        // The newest first: sequence numbers come again.
+        if let Some(&(_, original)) = rs.results.iter().rev().find(|(p, _)| *p == psn) {
+            rs.repeat(psn, Answer::Atomic { original });
         }
     }
 
     fn in_sequence(&mut self, packet: &Packet<'_>, psn: u32, host: &mut impl Host) {
         self.responder.nak_sent = false;
-        match self.execute(packet, psn, host) {
+        let result = self.execute(packet, psn, host);
+        let rs = &mut self.responder;
+        let (code, ending) = match result {
             Ok(count) => {
-                self.responder.expected = psn_add(psn, count);
+                rs.expected = psn_add(psn, count);
                 if packet.bth.ack_req() && !expects_data(packet.operation) {
-                    self.responder.reply_ack(psn);
+                    rs.reply_ack(psn);
                 }
+                return;
             }
             Err(Refusal::NotReady) => {
                 // Later packets are out of sequence now and get no NAK.
-                self.responder.nak_sent = true;
-                self.send_nak((syndrome::RNR << 5) | self.settings.min_rnr_timer, host);
+                rs.nak_sent = true;
+                rs.reply_nak(
+                    psn,
+                    (syndrome::RNR << 5) | self.settings.min_rnr_timer,
+                    None,
+                );
+                return;
             }
-            Err(Refusal::Nak(code)) => {
-                self.send_nak((syndrome::NAK << 5) | code, host);
-                match code {
-                    syndrome::NAK_ACCESS => host.event(EventType::QpAccessError),
-                    syndrome::NAK_INVALID => host.event(EventType::QpRequestError),
-                    _ => {}
-                }
-                self.enter_error(host);
+            Err(Refusal::Failed(code)) => (code, Ending::Completion),
+            Err(Refusal::Nak(code)) if code == syndrome::NAK_ACCESS => {
+                (code, Ending::Event(EventType::QpAccessError))
             }
-        }
+            Err(Refusal::Nak(code)) => (code, Ending::Event(EventType::QpRequestError)),
+        };
+        rs.reply_nak(psn, (syndrome::NAK << 5) | code, Some(ending));
     }
 
     /// Executes a request; returns how many sequence numbers it takes.
-    fn execute(
+    pub(super) fn execute(
         &mut self,
         packet: &Packet<'_>,
         psn: u32,
@@ -296,7 +416,7 @@ impl Qp {
     fn send(&mut self, packet: &Packet<'_>, host: &mut impl Host) -> Result<(), Refusal> {
         let (wqe, offset) = match std::mem::take(&mut self.responder.message) {
             Message::Send { wqe, offset } => (wqe, offset),
-            _ => (host.next_recv().ok_or(Refusal::NotReady)?, 0),
+            _ => (self.take_recv(host).ok_or(Refusal::NotReady)?, 0),
         };
         if let Some(status) = wqe.error {
             return Err(refuse_recv(host, &wqe, status, syndrome::NAK_OPERATION));
@@ -306,6 +426,11 @@ impl Qp {
             .checked_add(packet.payload.len() as u32)
             .filter(|&e| e <= MAX_MESSAGE);
         let Some(end) = end.filter(|&e| u64::from(e) <= wqe.length) else {
+            // IBTA 9.9.3: without a connection to end the message is dropped.
+            if self.settings.service != Transport::Rc {
+                self.responder.spare = Some(wqe);
+                return Err(Refusal::Nak(syndrome::NAK_INVALID));
+            }
             return Err(refuse_recv(
                 host,
                 &wqe,
@@ -323,6 +448,12 @@ impl Qp {
         ) {
             self.responder.message = Message::Send { wqe, offset: end };
             return Ok(());
+        }
+        if let Some(ieth) = packet.ieth {
+            if host.invalidate(ieth.rkey.get()).is_err() {
+                let status = CqeStatus::RemoteInvalidRequest;
+                return Err(refuse_recv(host, &wqe, status, syndrome::NAK_ACCESS));
+            }
         }
         self.finish_recv(packet, &wqe, CqeOpcode::Recv, end, host);
         Ok(())
@@ -357,14 +488,21 @@ impl Qp {
             return Err(Refusal::Nak(syndrome::NAK_INVALID));
         };
         let wqe = if packet.imm.is_some() {
-            Some(host.next_recv().ok_or(Refusal::NotReady)?)
+            Some(self.take_recv(host).ok_or(Refusal::NotReady)?)
         } else {
             None
         };
+        if let Some((wqe, status)) = wqe.as_ref().and_then(|w| Some((w, w.error?))) {
+            return Err(refuse_recv(host, wqe, status, syndrome::NAK_OPERATION));
+        }
         let at = va.wrapping_add(u64::from(offset));
         if !packet.payload.is_empty() && host.write_remote(rkey, at, packet.payload).is_err() {
-            if let Some(wqe) = &wqe {
-                complete_recv_error(host, wqe, CqeStatus::WrFlush);
+            match wqe {
+                Some(wqe) if self.settings.service != Transport::Rc => {
+                    self.responder.spare = Some(wqe);
+                }
+                Some(wqe) => complete_recv_error(host, &wqe, CqeStatus::WrFlush),
+                None => {}
             }
             return Err(Refusal::Nak(syndrome::NAK_ACCESS));
         }
@@ -402,6 +540,7 @@ impl Qp {
             imm: packet.imm.map(|i| i.data),
             invalidated: packet.ieth.map(|i| i.rkey.get()),
             solicited: packet.bth.solicited(),
+            source: None,
         });
     }
 
@@ -417,16 +556,16 @@ impl Qp {
         self.allow_one_more()?;
         let rs = &mut self.responder;
         rs.msn = psn_add(rs.msn, 1);
-        rs.replies.push_back(Reply::Read {
+        rs.reply(
             psn,
-            msn: rs.msn,
-            rkey,
-            va,
-            length,
-            sent: 0,
-            repeat: false,
-        });
-        Ok(length.div_ceil(self.settings.mtu.bytes()).max(1))
+            Answer::Read {
+                rkey,
+                va,
+                length,
+                sent: 0,
+            },
+        );
+        Ok(packets(length, self.settings.mtu.bytes()))
     }
 
     fn atomic(
@@ -456,12 +595,7 @@ impl Qp {
         let keep = usize::from(self.settings.max_dest_rd_atomic).max(MIN_RESULTS);
         let rs = &mut self.responder;
         rs.msn = psn_add(rs.msn, 1);
-        rs.replies.push_back(Reply::Atomic {
-            psn,
-            msn: rs.msn,
-            original,
-            repeat: false,
-        });
+        rs.reply(psn, Answer::Atomic { original });
         rs.results.push_back((psn, original));
         if rs.results.len() > keep {
             rs.results.pop_front();
@@ -497,19 +631,6 @@ impl Qp {
         Ok(())
     }
 
-    /// Sends a NAK for the expected PSN behind all answers that wait.
-    fn send_nak(&mut self, code: u8, host: &mut impl Host) {
-        while !self.responder.replies.is_empty() && self.settings.state != QpState::Err {
-            self.pump_replies(usize::MAX, host);
-        }
-        let head = answer(Operation::Acknowledge, self.responder.expected);
-        let port = host.port();
-        let packet = start(&self.settings, port, host.buffer(), head)
-            .header(&Aeth::new(code, self.responder.msn))
-            .finish();
-        host.transmit(packet);
-    }
-
     /// Sends answers; returns what is left of `budget`.
     pub(super) fn pump_replies(&mut self, mut budget: usize, host: &mut impl Host) -> usize {
         while budget > 0 {
@@ -517,21 +638,54 @@ impl Qp {
                 break;
             };
             let Ok((packet, done)) = answer_packet(&self.settings, reply, host) else {
-                // The memory went away while it was being read.
-                self.responder.replies.clear();
-                self.send_nak((syndrome::NAK << 5) | syndrome::NAK_ACCESS, host);
-                host.event(EventType::QpAccessError);
-                self.enter_error(host);
-                break;
+                self.memory_gone();
+                continue;
+            };
+            host.transmit(packet);
+            budget -= 1;
+            let ending = match reply.answer {
+                Answer::Nak { last, .. } => last,
+                _ => None,
             };
             if done {
                 self.responder.replies.pop_front();
             }
-            host.transmit(packet);
-            budget -= 1;
+            if let Some(ending) = ending {
+                self.end(ending, host);
+            }
         }
         budget
     }
+
+    /// Refuses what is left of the READ whose turn it is, and with it the connection: its memory went
+    /// away while it was being read.
+    fn memory_gone(&mut self) {
+        let rs = &mut self.responder;
+        let Some(Reply {
+            psn,
+            answer: Answer::Read { sent, .. },
+            ..
+        }) = rs.replies.pop_front()
+        else {
+            return;
+        };
+        rs.replies.clear();
+        let code = (syndrome::NAK << 5) | syndrome::NAK_ACCESS;
+        let ending = Ending::Event(EventType::QpAccessError);
+        rs.reply_nak(psn_add(psn, sent), code, Some(ending));
+    }
+
+    fn end(&mut self, ending: Ending, host: &mut impl Host) {
+        if let Ending::Event(event) = ending {
+            host.event(event);
+        }
+        self.enter_error(host);
+    }
+}
+
+/// Returns how many packets `length` bytes take.
+fn packets(length: u32, mtu: u32) -> u32 {
+    length.div_ceil(mtu).max(1)
 }
 
 fn expects_data(operation: Operation) -> bool {
@@ -553,7 +707,7 @@ fn answer(operation: Operation, psn: u32) -> Head {
 /// Fails a receive request and returns the refusal for the peer.
 fn refuse_recv(host: &mut impl Host, wqe: &RecvWqe, status: CqeStatus, code: u8) -> Refusal {
     complete_recv_error(host, wqe, status);
-    Refusal::Nak(code)
+    Refusal::Failed(code)
 }
 
 /// Makes the next packet of a reply; returns it and whether it is the last.
@@ -563,35 +717,39 @@ fn answer_packet(
     host: &mut impl Host,
 ) -> Result<(Vec<u8>, bool), super::Fault> {
     let port = host.port();
-    let ack = |msn| Aeth::new((syndrome::ACK << 5) | syndrome::NO_CREDITS, msn);
-    match reply {
-        Reply::Ack { psn, msn } => {
-            let head = answer(Operation::Acknowledge, *psn);
-            let b = start(settings, port, host.buffer(), head);
-            Ok((b.header(&ack(*msn)).finish(), true))
+    let Reply { psn, msn, .. } = *reply;
+    let ack = Aeth::new((syndrome::ACK << 5) | syndrome::NO_CREDITS, msn);
+    match &mut reply.answer {
+        Answer::Ack => {
+            let head = answer(Operation::Acknowledge, psn);
+            Ok((
+                start(settings, port, host.buffer(), head)
+                    .header(&ack)
+                    .finish(),
+                true,
+            ))
         }
-        Reply::Atomic {
-            psn, msn, original, ..
-        } => {
-            let head = answer(Operation::AtomicAcknowledge, *psn);
-            let b = start(settings, port, host.buffer(), head).header(&ack(*msn));
+        Answer::Nak { code, .. } => {
+            let head = answer(Operation::Acknowledge, psn);
+            let b = start(settings, port, host.buffer(), head);
+            Ok((b.header(&Aeth::new(*code, msn)).finish(), true))
+        }
+        Answer::Atomic { original } => {
+            let head = answer(Operation::AtomicAcknowledge, psn);
+            let b = start(settings, port, host.buffer(), head).header(&ack);
             let original = AtomicAckEth {
                 original: (*original).into(),
             };
             Ok((b.header(&original).finish(), true))
         }
-        Reply::Read {
-            psn,
-            msn,
+        Answer::Read {
             rkey,
             va,
             length,
             sent,
-            ..
         } => {
             let mtu = settings.mtu.bytes();
-            let packets = length.div_ceil(mtu).max(1);
-            let (first, last) = (*sent == 0, *sent + 1 == packets);
+            let (first, last) = (*sent == 0, *sent + 1 == packets(*length, mtu));
             let operation = match (first, last) {
                 (true, true) => Operation::ReadResponseOnly,
                 (true, false) => Operation::ReadResponseFirst,
@@ -599,10 +757,10 @@ fn answer_packet(
                 (false, false) => Operation::ReadResponseMiddle,
             };
             let offset = *sent * mtu;
-            let head = answer(operation, psn_add(*psn, *sent));
+            let head = answer(operation, psn_add(psn, *sent));
             let mut b = start(settings, port, host.buffer(), head);
             if operation.ext().aeth {
-                b = b.header(&ack(*msn));
+                b = b.header(&ack);
             }
             // CAST: At most the MTU.
             let out = b.payload((*length - offset).min(mtu) as usize);

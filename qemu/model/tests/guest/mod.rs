@@ -456,6 +456,11 @@ impl Guest {
 
     /// Makes CQ and QP number `n` in PD `pdn`.
     pub fn queue(&mut self, n: u32, pdn: u32) -> Queue {
+        self.queue_of(QpType::Rc, n, pdn)
+    }
+
+    /// As [`Guest::queue`], of any type.
+    pub fn queue_of(&mut self, qp_type: QpType, n: u32, pdn: u32) -> Queue {
         let (cq, buffer) = (self.pages(2), self.pages(1));
         let slot = 512 + 4 * n;
         let mut command = CreateCq::zeroed();
@@ -472,7 +477,7 @@ impl Guest {
         command.recv_cqn.set(n);
         command.sq_slot.set(slot);
         command.rq_slot.set(slot + 1);
-        command.qp_type = QpType::Rc.to_wire();
+        command.qp_type = qp_type.to_wire();
         command.log_sq_blocks = LOG_SQ;
         command.log_rq_wqes = LOG_RQ;
         command.log_rq_stride = LOG_STRIDE;
@@ -488,6 +493,21 @@ impl Guest {
             consumer: 0,
             sent: 0,
             received: 0,
+        }
+    }
+
+    /// Brings a QP of datagrams to RTS.
+    pub fn open(&mut self, qpn: u32, qkey: u32) {
+        let mut a = QpAttr::zeroed();
+        a.port = 1;
+        a.qkey.set(qkey);
+        for (state, mask) in [
+            (QpState::Init, attr::PKEY_INDEX | attr::PORT | attr::QKEY),
+            (QpState::Rtr, 0),
+            (QpState::Rts, attr::SQ_PSN),
+        ] {
+            a.state = state.to_wire();
+            self.modify(qpn, attr::STATE | mask, &a).unwrap();
         }
     }
 
@@ -538,7 +558,7 @@ impl Guest {
         self.ring(queue.slot + 1, queue.received.into());
     }
 
-    /// Posts a send request of one block.
+    /// Posts a send request.
     pub fn post_send(&mut self, queue: &mut Queue, opcode: SendOpcode, segments: &[&[u8]]) {
         let mut ctrl = SendCtrl::zeroed();
         ctrl.opcode = opcode.to_wire();
@@ -549,13 +569,14 @@ impl Guest {
         self.post_raw(queue, &[&[ctrl.as_bytes()], segments].concat().concat());
     }
 
-    /// Posts whatever is in a block.
+    /// Posts whatever is in a request.
     pub fn post_raw(&mut self, queue: &mut Queue, block: &[u8]) {
-        assert!(block.len() <= BLOCK_SIZE);
-        let slot = RingSize::from_log(LOG_SQ).unwrap().slot(queue.sent);
         let ring = queue.buffer + (1 << (LOG_RQ + LOG_STRIDE));
-        self.put(ring + u64::from(slot) * BLOCK_SIZE as u64, block);
-        queue.sent += 1;
+        for part in block.chunks(BLOCK_SIZE) {
+            let slot = RingSize::from_log(LOG_SQ).unwrap().slot(queue.sent);
+            self.put(ring + u64::from(slot) * BLOCK_SIZE as u64, part);
+            queue.sent += 1;
+        }
         self.ring(queue.slot, queue.sent.into());
     }
 
