@@ -128,6 +128,20 @@ interface: root ## make the tables of docs/interface.md anew from the code
 header: root ## print the device interface as a C header
 	@$(CARGO) run --locked --quiet --manifest-path qemu/Cargo.toml --package qiao_hw -- header
 
+SIM = $(CARGO) run --locked --quiet --release --manifest-path qemu/Cargo.toml --package qiao-sim --
+
+.PHONY: sim-validate
+sim-validate: root ## compare the simulator with published results of congestion control
+	@$(SIM) validate
+
+.PHONY: sim-bench
+sim-bench: root ## speed of the simulator at 320 and at 10,240 hosts
+	@$(SIM) bench
+
+.PHONY: cc-report
+cc-report: root ## a page with the goals of congestion control and plots, in the folder OUT=
+	@$(SIM) report --clusters --out $(or $(OUT),$(error say where to with OUT=FOLDER))
+
 .PHONY: clean
 clean: ## remove what was built from this tree
 	@$(ENV)/clean.sh build

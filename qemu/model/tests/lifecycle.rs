@@ -32,7 +32,7 @@ fn nop() -> Entry {
 
 /// Function level reset as the kernel does it: a write to the Device Control register.
 fn flr(g: &mut Guest) {
-    let value = g.read(CONFIG, 0x68) as u16 | 1 << 15;
+    let value = g.read(CONFIG, 0x68) as u16 | (1 << 15);
     g.write(CONFIG, 0x68, &value.to_le_bytes());
 }
 
@@ -117,8 +117,8 @@ fn command_queues_out_of_range_are_fatal_until_a_reset() {
     let mut g = world.guest("a");
     let setups: [&dyn Fn(&mut Guest); 4] = [
         &|g| g.set_register(reg::CMDQ_CONFIG, 13),
-        &|g| g.set_register(reg::CMDQ_CONFIG, 4 | 1 << 8),
-        &|g| g.set_register(reg::CMDQ_CONFIG, 4 | 32 << 16),
+        &|g| g.set_register(reg::CMDQ_CONFIG, 4 | (1 << 8)),
+        &|g| g.set_register(reg::CMDQ_CONFIG, 4 | (32 << 16)),
         &|g| g.set_register(reg::CMDQ_BASE, 0x1080),
     ];
     for wrong in setups {
@@ -319,7 +319,7 @@ fn overrides_show_in_the_registers() {
     let mut g = world.guest("a");
     assert_eq!(g.register(reg::MAGIC), 0x1234_5678);
     assert_eq!(g.register(reg::VERSION), 0x1_0000);
-    assert_eq!(g.register(reg::CAPS), 8 << 16 | 0x400);
+    assert_eq!(g.register(reg::CAPS), (8 << 16) | 0x400);
     assert_eq!(g.register(0x400) & 0xff, 0xff);
 }
 

@@ -432,7 +432,7 @@ impl World {
         let now = self.now();
         let flow = &mut self.flows[index as usize];
         let action = on_event(&self.params, &mut flow.cc, event);
-        let repace = self.config.repace && flow.rate != action.rate;
+        let pace_again = self.config.pace_again && flow.rate != action.rate;
         flow.rate = action.rate;
         flow.window = action.window;
         if action.wake_ns != 0 {
@@ -443,7 +443,7 @@ impl World {
                 self.events.push(at - now, kind::WAKE, index, 0);
             }
         }
-        if repace {
+        if pace_again {
             self.pace(index);
         }
     }

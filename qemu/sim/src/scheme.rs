@@ -83,7 +83,7 @@ impl Scheme {
                 p_max: 0.2,
             }),
             ack_class: false,
-            repace: false,
+            pace_again: false,
             credits: None,
             adaptive: false,
             host: 0,
@@ -95,7 +95,7 @@ impl Scheme {
             tuning: |port| Tuning::Dcqcn(DcqcnTuning::vendor(port.link_mbps, false)),
         };
         let auto = Config {
-            repace: true,
+            pace_again: true,
             tuning: |_| Tuning::Auto,
             ..base
         };
@@ -105,7 +105,7 @@ impl Scheme {
             header: 26,
             ack: 30,
             ack_class: true,
-            repace: true,
+            pace_again: true,
             floor_ns: false,
             red: Some(Red {
                 min: 4 * KB,
@@ -169,13 +169,13 @@ impl Scheme {
             },
             Self::Hpcc => Config {
                 telemetry: true,
-                repace: true,
+                pace_again: true,
                 tuning: |port| Tuning::Hpcc(HpccTuning::new(port.link_mbps, 95)),
                 ..base
             },
             Self::Hpcc99 => Config {
                 telemetry: true,
-                repace: true,
+                pace_again: true,
                 tuning: |port| Tuning::Hpcc(HpccTuning::new(port.link_mbps, 99)),
                 ..base
             },

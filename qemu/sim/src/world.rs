@@ -41,7 +41,7 @@ pub struct Config {
     /// Whether acknowledgements have a class of their own above data.
     pub ack_class: bool,
     /// Whether a rate change also moves the packet that already waits for its turn.
-    pub repace: bool,
+    pub pace_again: bool,
     /// Native InfiniBand: link-level credits of this many bytes per port and virtual lane, and FECN
     /// instead of ECN. `None` is Ethernet with priority pause.
     pub credits: Option<u64>,
