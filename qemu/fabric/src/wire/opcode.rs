@@ -73,35 +73,36 @@ impl Transport {
 }
 
 impl Operation {
+    /// All operations that this fabric carries.
+    pub const ALL: [Self; 23] = [
+        Self::SendFirst,
+        Self::SendMiddle,
+        Self::SendLast,
+        Self::SendLastImm,
+        Self::SendOnly,
+        Self::SendOnlyImm,
+        Self::WriteFirst,
+        Self::WriteMiddle,
+        Self::WriteLast,
+        Self::WriteLastImm,
+        Self::WriteOnly,
+        Self::WriteOnlyImm,
+        Self::ReadRequest,
+        Self::ReadResponseFirst,
+        Self::ReadResponseMiddle,
+        Self::ReadResponseLast,
+        Self::ReadResponseOnly,
+        Self::Acknowledge,
+        Self::AtomicAcknowledge,
+        Self::CompareSwap,
+        Self::FetchAdd,
+        Self::SendLastInvalidate,
+        Self::SendOnlyInvalidate,
+    ];
+
     fn from_bits(bits: u8) -> Option<Self> {
-        use Operation::*;
-        const ALL: [Operation; 23] = [
-            SendFirst,
-            SendMiddle,
-            SendLast,
-            SendLastImm,
-            SendOnly,
-            SendOnlyImm,
-            WriteFirst,
-            WriteMiddle,
-            WriteLast,
-            WriteLastImm,
-            WriteOnly,
-            WriteOnlyImm,
-            ReadRequest,
-            ReadResponseFirst,
-            ReadResponseMiddle,
-            ReadResponseLast,
-            ReadResponseOnly,
-            Acknowledge,
-            AtomicAcknowledge,
-            CompareSwap,
-            FetchAdd,
-            SendLastInvalidate,
-            SendOnlyInvalidate,
-        ];
         // CAST: The discriminants are the bits.
-        ALL.into_iter().find(|&op| op as u8 == bits)
+        Self::ALL.into_iter().find(|&op| op as u8 == bits)
     }
 
     fn is_unreliable(self) -> bool {

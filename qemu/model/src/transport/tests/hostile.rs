@@ -281,32 +281,6 @@ fn losses_while_the_receiver_is_not_ready_do_not_add_up() {
 /// completes at most once.
 #[test]
 fn any_packets_are_survived() {
-    use Operation::*;
-    const OPERATIONS: [Operation; 23] = [
-        SendFirst,
-        SendMiddle,
-        SendLast,
-        SendLastImm,
-        SendOnly,
-        SendOnlyImm,
-        WriteFirst,
-        WriteMiddle,
-        WriteLast,
-        WriteLastImm,
-        WriteOnly,
-        WriteOnlyImm,
-        ReadRequest,
-        ReadResponseFirst,
-        ReadResponseMiddle,
-        ReadResponseLast,
-        ReadResponseOnly,
-        Acknowledge,
-        AtomicAcknowledge,
-        CompareSwap,
-        FetchAdd,
-        SendLastInvalidate,
-        SendOnlyInvalidate,
-    ];
     for seed in 0..CASES {
         let mut rng = SmallRng::seed_from_u64(seed);
         let mut pair = Pair::new(seed, &Config::default());
@@ -334,7 +308,7 @@ fn any_packets_are_survived() {
                 length,
             };
             let size = [0, 1, 255, 256, 257][rng.random_range(0..5)];
-            let operation = OPERATIONS[rng.random_range(0..OPERATIONS.len())];
+            let operation = Operation::ALL[rng.random_range(0..Operation::ALL.len())];
             let bytes = packet(operation, fields, &vec![7; size]);
             // The payload stands for the headers of responses.
             if let Ok(packet) = Packet::parse(&bytes) {
