@@ -244,6 +244,7 @@ impl HcaConfig {
             lid,
             link_up: false,
             counters: Default::default(),
+            capabilities: 0,
         };
         (1..).zip(lids).map(port).collect()
     }

@@ -307,7 +307,8 @@ fn address(lid: u32, qpn: u32, qkey: u32) -> DatagramSeg {
         path,
         qpn: qpn.into(),
         qkey: qkey.into(),
-        rsvd: 0.into(),
+        pkey_index: 0.into(),
+        rsvd: [0; 6],
     }
 }
 
@@ -355,7 +356,7 @@ fn datagrams_arrive_from_a_peer_and_from_the_port_itself() {
     // A reserved field of the address.
     let (g, q) = &mut sides[0];
     let mut bad = address(2, 5, QKEY);
-    bad.rsvd = 1.into();
+    bad.rsvd[0] = 1;
     let local = segment(DATA, 8, KEY);
     let segments = [bad.as_bytes(), local.as_bytes()];
     g.post_send(q, SendOpcode::Send, &segments);

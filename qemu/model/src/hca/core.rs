@@ -102,6 +102,7 @@ impl Core {
         self.failed = false;
         for port in &mut self.ports {
             port.counters = Default::default();
+            port.capabilities = 0;
         }
     }
 

@@ -5,7 +5,7 @@
 use super::buffer::{Buffer, WalkError};
 use super::core::Pd;
 use super::mkey::{key_parts, rights_are_valid, Memory, Mkey};
-use super::port::{path_is_valid, DEFAULT_PKEY, GIDS, PKEYS};
+use super::port::{path_is_valid, DEFAULT_PKEY, GIDS, HOST_CAPABILITIES, PKEYS};
 use super::qp::{QueuePair, Side};
 use super::queue::{Cq, Eq};
 use super::rings::{Limits, Rings, Shape};
@@ -15,10 +15,10 @@ use crate::transport::{self, ModifyError};
 use qiao_fabric::wire::Transport;
 use qiao_hw::caps::Caps;
 use qiao_hw::cmd::{
-    cq_flag, mkey_flag, qp_flag, AllocPd, Command, Completion, CreateCq, CreateEq, CreateMkey,
-    CreateQp, DeallocPd, DestroyCq, DestroyEq, DestroyMkey, DestroyQp, Entry, EqType, Gid,
-    ModifyCq, ModifyQp, NoReply, Opcode, Pkey, PortAttr, PortCounters, QueryGid, QueryPkey,
-    QueryPort, QueryPortCounters, QueryQp, QueryQpReply, Status,
+    cq_flag, mkey_flag, port_change, qp_flag, AllocPd, Command, Completion, CreateCq, CreateEq,
+    CreateMkey, CreateQp, DeallocPd, DestroyCq, DestroyEq, DestroyMkey, DestroyQp, Entry, EqType,
+    ExecMad, Gid, ModifyCq, ModifyPort, ModifyQp, NoReply, Opcode, Pkey, PortAttr, PortCounters,
+    QueryGid, QueryPkey, QueryPort, QueryPortCounters, QueryQp, QueryQpReply, Status,
 };
 use qiao_hw::describe::reserved_is_zero;
 use qiao_hw::event::Eqe;
@@ -104,6 +104,9 @@ impl Hca {
             Opcode::QueryGid => run(entry, |c| self.query_gid(c)),
             Opcode::QueryPkey => run(entry, |c| self.query_pkey(c)),
             Opcode::QueryPortCounters => run(entry, |c| self.query_port_counters(c)),
+            Opcode::ModifyPort => run(entry, |c| self.modify_port(c)),
+            // Without `feature::MAD`.
+            Opcode::ExecMad => run(entry, |_: ExecMad| Err(Status::BadOpcode)),
         }
     }
 
@@ -434,6 +437,22 @@ impl Hca {
 
     fn query_port(&mut self, cmd: QueryPort) -> Result<PortAttr, Refused> {
         Ok(self.core.ports[self.port_index(cmd.port)?].attr())
+    }
+
+    fn modify_port(&mut self, cmd: ModifyPort) -> Result<NoReply, Refused> {
+        const CHANGES: u8 = port_change::CAPABILITIES | port_change::RESET_QKEY_VIOLATIONS;
+        let port = self.port_index(cmd.port)?;
+        let (set, clear) = (cmd.set_capabilities.get(), cmd.clear_capabilities.get());
+        require(cmd.changes & !CHANGES == 0, Status::BadOperand)?;
+        require((set | clear) & !HOST_CAPABILITIES == 0, Status::BadOperand)?;
+        let port = &mut self.core.ports[port];
+        if cmd.changes & port_change::CAPABILITIES != 0 {
+            port.capabilities = (port.capabilities | set) & !clear;
+        }
+        if cmd.changes & port_change::RESET_QKEY_VIOLATIONS != 0 {
+            port.counters.qkey_violations = 0;
+        }
+        Ok(NoReply {})
     }
 
     fn query_gid(&mut self, cmd: QueryGid) -> Result<Gid, Refused> {

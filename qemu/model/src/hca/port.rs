@@ -19,6 +19,10 @@ pub const GIDS: u16 = 1;
 /// Entries of the P_Key table.
 pub const PKEYS: u16 = 1;
 
+/// Bits of PortInfo.CapabilityMask (IBTA 14.2.5.6) that speak for what the host runs: subnet manager, SNMP tunnelling, device
+/// management, vendor class, communication management.
+pub const HOST_CAPABILITIES: u32 = (1 << 1) | (1 << 16) | (1 << 17) | (1 << 19) | (1 << 20);
+
 /// Returns whether a path is one that the ports have.
 pub fn path_is_valid(path: &Path) -> bool {
     let global = path.flags & path_flag::GRH != 0;
@@ -48,6 +52,8 @@ pub struct TransportCounters {
     pub duplicate_requests: u64,
     pub local_errors: u64,
     pub remote_errors: u64,
+    /// PortInfo.Q_KeyViolations (IBTA 14.2.5.6), which stays at its largest value there.
+    pub qkey_violations: u64,
     /// Packets dropped for a bad ICRC or header.
     pub rcv_errors: u64,
 }
@@ -64,6 +70,7 @@ impl TransportCounters {
             Counter::DuplicateRequests => &mut self.duplicate_requests,
             Counter::LocalErrors => &mut self.local_errors,
             Counter::RemoteErrors => &mut self.remote_errors,
+            Counter::QkeyViolations => &mut self.qkey_violations,
         } += 1;
     }
 }
@@ -79,6 +86,8 @@ pub struct Port {
     pub link_up: bool,
     /// What the transport has counted.
     pub counters: TransportCounters,
+    /// What the host has set of PortInfo.CapabilityMask.
+    pub capabilities: u32,
 }
 
 impl Port {
@@ -102,6 +111,10 @@ impl Port {
         attr.port_guid.set(self.guid);
         attr.subnet_prefix.set(DEFAULT_PREFIX);
         attr.lid.set(self.lid.into());
+        attr.capability_mask.set(self.capabilities);
+        let violations = self.counters.qkey_violations;
+        attr.qkey_violations
+            .set(violations.try_into().unwrap_or(u16::MAX));
         attr.max_message.set(MAX_MESSAGE);
         attr.gid_table_len.set(GIDS);
         attr.pkey_table_len.set(PKEYS);

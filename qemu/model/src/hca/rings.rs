@@ -9,6 +9,7 @@ use super::port::path_is_valid;
 use crate::mem::{Dma, DmaFault};
 use crate::transport::{Data, Datagram, RecvWqe, SendWqe, Sge};
 use qiao_hw::cqe::CqeStatus;
+use qiao_hw::describe::reserved_is_zero;
 use qiao_hw::ring::{used, RingSize};
 use qiao_hw::wqe::{
     blocks, send_flag, AtomicSeg, DataSeg, DatagramSeg, InlineSeg, RecvCtrl, RemoteSeg, SendCtrl,
@@ -334,7 +335,9 @@ impl Rings {
 }
 
 fn datagram(seg: &DatagramSeg) -> Result<Datagram, Malformed> {
-    if !path_is_valid(&seg.path) || seg.qpn.get() > 0xff_ffff || seg.rsvd.get() != 0 {
+    // Only a GSI QP has a P_Key index in its requests, and there is none.
+    let clean = reserved_is_zero(seg) && seg.pkey_index.get() == 0;
+    if !clean || !path_is_valid(&seg.path) || seg.qpn.get() > 0xff_ffff {
         return Err(BAD);
     }
     Ok(Datagram {

@@ -183,6 +183,7 @@ pub enum Counter {
     DuplicateRequests,
     LocalErrors,
     RemoteErrors,
+    QkeyViolations,
 }
 
 /// What a queue pair needs from the device, for one queue pair.

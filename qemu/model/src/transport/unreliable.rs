@@ -91,8 +91,11 @@ impl Qp {
         let Some(deth) = packet.deth else {
             return;
         };
-        let fits = packet.payload.len() <= self.settings.mtu_bytes();
-        if deth.qkey.get() != self.settings.qkey || !fits {
+        if deth.qkey.get() != self.settings.qkey {
+            host.count(Counter::QkeyViolations);
+            return;
+        }
+        if packet.payload.len() > self.settings.mtu_bytes() {
             return;
         }
         let Some(wqe) = self.take_recv(host) else {

@@ -22,6 +22,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 mod counters;
 mod cq;
 mod eq;
+mod mad;
 mod mkey;
 mod pd;
 mod port;
@@ -30,9 +31,21 @@ mod qp;
 pub use counters::{PortCounters, QueryPortCounters};
 pub use cq::{cq_flag, CreateCq, DestroyCq, ModifyCq};
 pub use eq::{CreateEq, DestroyEq, EqType};
+pub use mad::{mad_flag, ExecMad, ExecMadReply, MAD_SIZE};
 pub use mkey::{mkey_flag, CreateMkey, DestroyMkey};
 pub use pd::{AllocPd, DeallocPd};
-pub use port::{Gid, LinkLayer, Pkey, PortAttr, PortState, QueryGid, QueryPkey, QueryPort};
+pub use port::{
+    port_change,
+    Gid,
+    LinkLayer,
+    ModifyPort,
+    Pkey,
+    PortAttr,
+    PortState,
+    QueryGid,
+    QueryPkey,
+    QueryPort, //
+};
 pub use qp::{qp_flag, CreateQp, DestroyQp, ModifyQp, QueryQp, QueryQpReply};
 
 /// Bytes of payload of a command and of a completion.
@@ -112,6 +125,10 @@ numbers! {
         QueryPkey = 0x0082,
         /// Reads the counters of a port.
         QueryPortCounters = 0x0083,
+        /// Changes attributes of a port.
+        ModifyPort = 0x0084,
+        /// Has an agent of the device answer a management datagram.
+        ExecMad = 0x0090,
     }
 }
 

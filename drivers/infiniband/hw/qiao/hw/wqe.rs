@@ -18,6 +18,7 @@
 use crate::{
     describe::{constants, layout, numbers},
     qp::Path,
+    U16,
     U32,
     U64, //
 };
@@ -133,8 +134,10 @@ layout! {
         pub qpn: U32,
         /// Q_Key; bit 31 set means the QP's own.
         pub qkey: U32,
+        /// Index of the P_Key on a GSI QP; zero on others, which use the QP's own.
+        pub pkey_index: U16,
         /// Reserved.
-        pub rsvd: U64,
+        pub rsvd: [u8; 6],
     }
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-use super::command;
+use super::{command, NoReply};
 use crate::{
-    describe::{layout, numbers},
+    describe::{constants, layout, numbers},
     U16,
     U32,
     U64, //
@@ -140,3 +140,31 @@ layout! {
         pub rsvd: [u8; 6],
     }
 }
+
+constants! {
+    /// Bits of `ModifyPort::changes`.
+    pub mod port_change: u8 {
+        /// Apply `set_capabilities` and `clear_capabilities`.
+        CAPABILITIES = 1 << 0,
+        /// Set the counter of Q_Key violations to zero.
+        RESET_QKEY_VIOLATIONS = 1 << 1,
+    }
+}
+
+layout! {
+    /// Changes attributes of a port (IBTA 11.2.1.4).
+    pub struct ModifyPort[16] {
+        /// Port number, from 1.
+        pub port: u8,
+        /// What to do; bits in `port_change`.
+        pub changes: u8,
+        /// Reserved.
+        pub rsvd: [u8; 6],
+        /// Bits of `PortAttr::capability_mask` to set. Bits that say what agents of the device can
+        /// do are the device's own: `BadOperand`.
+        pub set_capabilities: U32,
+        /// Bits to clear, as above.
+        pub clear_capabilities: U32,
+    }
+}
+command!(ModifyPort => ModifyPort, NoReply);

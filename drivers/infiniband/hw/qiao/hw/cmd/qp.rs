@@ -22,6 +22,10 @@ layout! {
     /// Creates a QP in the RESET state.
     ///
     /// One buffer holds the receive ring at `rq_offset` and the send ring at `sq_offset`.
+    ///
+    /// A special QP (SMI, GSI; only with `feature.MAD` and `qp_flag.KERNEL`) has a number like any
+    /// other here and in commands, completions and events; in packets it is QP 0 or QP 1 of its
+    /// port. `Exists` if the port has one of the type.
     pub struct CreateQp[80] {
         /// QP number.
         pub qpn: U32,
@@ -53,8 +57,10 @@ layout! {
         pub sq_offset: U32,
         /// Offset of the receive ring in the buffer, a multiple of 64.
         pub rq_offset: U32,
+        /// Port, from 1, of a special QP (SMI and GSI); zero for others.
+        pub port: u8,
         /// Reserved.
-        pub rsvd: U32,
+        pub rsvd: [u8; 3],
         /// Most bytes of the largest send request, control segment included; a multiple of 16.
         pub max_sq_wqe: U32,
         /// The buffer.
