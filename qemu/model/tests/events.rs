@@ -194,6 +194,8 @@ fn a_producer_that_cannot_be_true_fails_its_queue_pair() {
         let world = World::new(Faults::default(), "");
         let (mut g, mut q, _vectors) = looped(&world, 7);
         g.post_recv(&mut q, segment(DATA, 8, KEY));
+        // The last value of a doorbell wins: a command lets the device see this one first.
+        assert_eq!(state(&mut g, 5), Some(QpState::Rts));
         let event = next_async(&mut g, 0);
         g.ring(q.slot + slot, value);
         assert_eq!(g.wait_event(0, event), (Some(EventType::QpFatal), 5));
