@@ -8,24 +8,21 @@ use crate::wr::Completion;
 use crate::Errno;
 use qiao_hw::cqe::{Cqe, OPCODE_RECV};
 use qiao_hw::doorbell::{Arm, ArmKind};
-use qiao_hw::ring::{is_written, RingSize};
+use qiao_hw::queue::CqLayout;
+use qiao_hw::ring::is_written;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zerocopy::IntoBytes;
 
-/// Bytes behind the entries: the doorbell record on its own line.
-const RECORD_SIZE: usize = 64;
-
 /// QP number of an entry whose queue pair is gone.
 const GONE: u32 = u32::MAX;
 
-const CQE_SIZE: usize = size_of::<Cqe>();
 const QPN_OFFSET: usize = core::mem::offset_of!(Cqe, qpn);
 const OWNER_OFFSET: usize = core::mem::offset_of!(Cqe, owner);
 
 /// A completion queue.
 pub(crate) struct Cq {
-    size: RingSize,
+    layout: CqLayout,
     buffer: Buffer,
     slot: Slot,
     state: Mutex<State>,
@@ -52,14 +49,9 @@ impl State {
 }
 
 impl Cq {
-    /// Returns the bytes of the buffer of a queue with `size` entries.
-    pub(crate) fn buffer_size(size: RingSize) -> usize {
-        size.entries() as usize * CQE_SIZE + RECORD_SIZE
-    }
-
-    pub(crate) fn new(size: RingSize, buffer: Buffer, slot: Slot) -> Self {
+    pub(crate) fn new(layout: CqLayout, buffer: Buffer, slot: Slot) -> Self {
         Self {
-            size,
+            layout,
             buffer,
             slot,
             state: Mutex::default(),
@@ -91,25 +83,21 @@ impl Cq {
     }
 
     fn purge(&self, state: &State, qpn: u32) {
-        for ahead in 0..self.size.entries() {
+        for ahead in 0..self.layout.entries().entries() {
             let index = state.consumer.wrapping_add(ahead);
             if !self.is_written(index) {
                 break;
             }
-            let at = self.offset(index) + QPN_OFFSET;
+            let at = self.layout.entry_offset(index) + QPN_OFFSET;
             if self.buffer.load_u32(at) == qpn {
                 self.buffer.store_u32(at, GONE);
             }
         }
     }
 
-    fn offset(&self, index: u32) -> usize {
-        self.size.slot(index) as usize * CQE_SIZE
-    }
-
     fn is_written(&self, index: u32) -> bool {
-        let owner = self.buffer.load_u32(self.offset(index) + OWNER_OFFSET);
-        is_written(self.size, index, owner)
+        let at = self.layout.entry_offset(index) + OWNER_OFFSET;
+        is_written(self.layout.entries(), index, self.buffer.load_u32(at))
     }
 
     /// Polls up to `max` completions and gives each to `take`. Returns how many.
@@ -120,7 +108,7 @@ impl Cq {
         while n < max && self.is_written(state.consumer) {
             let mut cqe = Cqe::zeroed();
             self.buffer
-                .read(self.offset(state.consumer), cqe.as_mut_bytes());
+                .read(self.layout.entry_offset(state.consumer), cqe.as_mut_bytes());
             state.consumer = state.consumer.wrapping_add(1);
             let Some(queues) = state.queues_of(cqe.qpn.get()) else {
                 continue;
@@ -135,8 +123,8 @@ impl Cq {
             n += 1;
         }
         if state.consumer != before {
-            let record = self.size.entries() as usize * CQE_SIZE;
-            self.buffer.store_u32(record, state.consumer);
+            self.buffer
+                .store_u32(self.layout.record_offset(), state.consumer);
         }
         n
     }

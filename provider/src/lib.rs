@@ -9,6 +9,7 @@
 mod cq;
 mod ffi;
 mod qp;
+mod tracker;
 mod wr;
 
 /// An errno, positive.

@@ -3,58 +3,17 @@
 //! Queue pairs: the send and receive rings.
 
 use crate::ffi::memory::{Buffer, Slot};
+use crate::tracker::Tracker;
 use crate::wr::{Payload, SendWr};
 use crate::Errno;
-use qiao_hw::ring::RingSize;
+use qiao_hw::qp::QpType;
+use qiao_hw::queue::{QpLayout, QpNeeds};
 use qiao_hw::wqe::{
     self, blocks, inline_size, send_flag, sge_size, AtomicSeg, DataSeg, InlineSeg, RecvCtrl,
-    RemoteSeg, SendCtrl, SendOpcode, BLOCK_SIZE, MIN_RECV_STRIDE, SIZE_UNIT,
+    RemoteSeg, SendCtrl, BLOCK_SIZE, SIZE_UNIT,
 };
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zerocopy::IntoBytes;
-
-/// Cookies of the requests in one ring, and where the ring is free again.
-pub(crate) struct Tracker {
-    size: RingSize,
-    ids: Box<[AtomicU64]>,
-    /// Free-running index behind the request that starts at a slot.
-    ends: Box<[AtomicU32]>,
-    /// Free-running index before which all is free.
-    tail: AtomicU32,
-}
-
-impl Tracker {
-    fn new(size: RingSize) -> Self {
-        let n = size.entries() as usize;
-        Self {
-            size,
-            ids: (0..n).map(|_| AtomicU64::new(0)).collect(),
-            ends: (0..n).map(|_| AtomicU32::new(0)).collect(),
-            tail: AtomicU32::new(0),
-        }
-    }
-
-    fn post(&self, index: u32, end: u32, id: u64) {
-        let slot = self.size.slot(index) as usize;
-        self.ids[slot].store(id, Ordering::Relaxed);
-        self.ends[slot].store(end, Ordering::Relaxed);
-    }
-
-    fn free(&self, head: u32) -> u32 {
-        let used = head.wrapping_sub(self.tail.load(Ordering::Acquire));
-        self.size.entries().saturating_sub(used)
-    }
-
-    /// Frees the request at `index` and all before it; returns its cookie.
-    pub(crate) fn complete(&self, index: u32) -> u64 {
-        let slot = self.size.slot(index) as usize;
-        let id = self.ids[slot].load(Ordering::Relaxed);
-        let end = self.ends[slot].load(Ordering::Relaxed);
-        self.tail.store(end, Ordering::Release);
-        id
-    }
-}
 
 /// What the completion queues of a queue pair need of it.
 pub(crate) struct Queues {
@@ -69,78 +28,23 @@ impl Queues {
     }
 }
 
-/// Sizes of a queue pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Layout {
-    /// Blocks of the send ring.
-    pub(crate) send: RingSize,
-    /// Requests of the receive ring.
-    pub(crate) recv: RingSize,
-    /// Log2 of the bytes of a receive request.
-    pub(crate) log_stride: u8,
-    /// Most data segments of a send request.
-    pub(crate) max_send_sge: u32,
-    /// Most data segments of a receive request.
-    pub(crate) max_recv_sge: u32,
-    /// Most bytes of inline data.
-    pub(crate) max_inline: u32,
-    /// Send requests that always fit.
-    pub(crate) max_send_wr: u32,
-}
-
-impl Layout {
-    /// Returns the sizes for at least these numbers; [`None`] if no ring is large enough.
-    pub(crate) fn new(
-        send_wr: u32,
-        send_sge: u32,
-        inline: u32,
-        recv_wr: u32,
-        recv_sge: u32,
-    ) -> Option<Self> {
-        // The largest head that a connected queue pair has: an atomic's.
-        let head = SendOpcode::CompareSwap;
-        let sges = sge_size(head, false, usize::try_from(send_sge).ok()?);
-        let data = inline_size(SendOpcode::RdmaWrite, false, usize::try_from(inline).ok()?);
-        let bytes = sges.max(data);
-        if bytes > usize::from(u8::MAX) * SIZE_UNIT {
-            return None;
-        }
-        // CAST: Less than 4096 bytes.
-        let per_wqe = blocks(bytes) as u32;
-        let send = RingSize::for_entries(send_wr.max(1).checked_mul(per_wqe)?)?;
-        let recv = RingSize::for_entries(recv_wr.max(1))?;
-        let stride = recv_sge
-            .checked_mul(size_of::<DataSeg>() as u32)?
-            .checked_add(size_of::<RecvCtrl>() as u32)?
-            .max(MIN_RECV_STRIDE as u32)
-            .checked_next_power_of_two()?;
-        Some(Self {
-            send,
-            recv,
-            // CAST: At most 31.
-            log_stride: stride.trailing_zeros() as u8,
-            max_send_sge: send_sge,
-            max_recv_sge: recv_sge,
-            max_inline: inline,
-            max_send_wr: send.entries() / per_wqe,
-        })
-    }
-
-    fn recv_bytes(&self) -> usize {
-        ((self.recv.entries() as usize) << self.log_stride).next_multiple_of(BLOCK_SIZE)
-    }
-
-    /// Returns the bytes of the buffer: the receive ring and behind it the send ring.
-    pub(crate) fn buffer_size(&self) -> usize {
-        self.recv_bytes() + self.send.entries() as usize * BLOCK_SIZE
-    }
+/// What kind of requests a queue pair takes, and where they go in its buffer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    /// The rings.
+    pub(crate) layout: QpLayout,
+    /// Limits of each request.
+    pub(crate) needs: QpNeeds,
+    /// Type.
+    pub(crate) ty: QpType,
+    /// Whether every send request raises a completion.
+    pub(crate) signal_all: bool,
 }
 
 /// A queue pair.
 pub(crate) struct Qp {
-    layout: Layout,
+    shape: Shape,
     buffer: Buffer,
-    signal_all: bool,
     send: Mutex<Ring>,
     recv: Mutex<Ring>,
     queues: Arc<Queues>,
@@ -174,8 +78,7 @@ impl Blocks<'_> {
     }
 
     fn flush(&mut self) {
-        let slot = self.qp.layout.send.slot(self.index) as usize;
-        let at = self.qp.layout.recv_bytes() + slot * BLOCK_SIZE;
+        let at = self.qp.shape.layout.send_offset(self.index);
         self.qp.buffer.write(at, &self.block[..self.fill]);
         self.index = self.index.wrapping_add(1);
         self.fill = 0;
@@ -190,16 +93,14 @@ fn lock(ring: &Mutex<Ring>) -> MutexGuard<'_, Ring> {
 impl Qp {
     pub(crate) fn new(
         qpn: u32,
-        layout: Layout,
+        shape: Shape,
         buffer: Buffer,
-        signal_all: bool,
         send_slot: Slot,
         recv_slot: Slot,
     ) -> Self {
         Self {
-            layout,
+            shape,
             buffer,
-            signal_all,
             send: Mutex::new(Ring {
                 head: 0,
                 slot: send_slot,
@@ -210,10 +111,14 @@ impl Qp {
             }),
             queues: Arc::new(Queues {
                 qpn,
-                send: Tracker::new(layout.send),
-                recv: Tracker::new(layout.recv),
+                send: Tracker::new(shape.layout.sq()),
+                recv: Tracker::new(shape.layout.rq()),
             }),
         }
+    }
+
+    pub(crate) fn ty(&self) -> QpType {
+        self.shape.ty
     }
 
     pub(crate) fn queues(&self) -> &Arc<Queues> {
@@ -228,7 +133,7 @@ impl Qp {
         ] {
             let mut ring = lock(ring);
             ring.head = 0;
-            tracker.tail.store(0, Ordering::Release);
+            tracker.reset();
         }
     }
 
@@ -260,23 +165,27 @@ impl Qp {
     }
 
     fn write_send<P: Payload>(&self, index: u32, wr: &SendWr<P>) -> Result<u32, Errno> {
+        let datagrams = self.shape.ty.is_datagram();
+        if wr.datagram.is_some() != datagrams {
+            return Err(libc::EINVAL);
+        }
         let segments = wr.payload.segments();
         let count = segments.len();
-        if count > self.layout.max_send_sge as usize {
+        if count > self.shape.needs.max_send_sge as usize {
             return Err(libc::EINVAL);
         }
         let inline = wr.flags & send_flag::INLINE != 0;
         let mut length = 0usize;
         let bytes = if inline {
             length = segments.map(|s| s.length.get() as usize).sum();
-            if length > self.layout.max_inline as usize {
+            if length > self.shape.needs.max_inline as usize {
                 return Err(libc::EINVAL);
             }
-            inline_size(wr.opcode, false, length)
+            inline_size(wr.opcode, datagrams, length)
         } else {
-            sge_size(wr.opcode, false, count)
+            sge_size(wr.opcode, datagrams, count)
         };
-        // CAST: `Layout::new` bounds a request below 4096 bytes.
+        // CAST: `QpLayout` bounds a request below 4096 bytes.
         let end = index.wrapping_add(blocks(bytes) as u32);
         if blocks(bytes) > self.queues.send.free(index) as usize {
             return Err(libc::ENOMEM);
@@ -290,7 +199,7 @@ impl Qp {
         let mut ctrl = SendCtrl::zeroed();
         ctrl.opcode = wr.opcode.to_wire();
         ctrl.flags = wr.flags
-            | if self.signal_all {
+            | if self.shape.signal_all {
                 send_flag::SIGNALED
             } else {
                 0
@@ -315,6 +224,9 @@ impl Qp {
                 compare: compare.into(),
             };
             out.push(seg.as_bytes());
+        }
+        if let Some(datagram) = &wr.datagram {
+            out.push(datagram.as_bytes());
         }
         if inline {
             write_inline(&mut out, &wr.payload, length);
@@ -363,13 +275,13 @@ impl Qp {
         id: u64,
         segments: impl ExactSizeIterator<Item = DataSeg>,
     ) -> Result<(), Errno> {
-        if segments.len() > self.layout.max_recv_sge as usize {
+        if segments.len() > self.shape.needs.max_recv_sge as usize {
             return Err(libc::EINVAL);
         }
         if self.queues.recv.free(index) == 0 {
             return Err(libc::ENOMEM);
         }
-        let mut at = (self.layout.recv.slot(index) as usize) << self.layout.log_stride;
+        let mut at = self.shape.layout.recv_offset(index);
         // CAST: At most `max_recv_sge`, which is small.
         let num_sge = segments.len() as u32;
         let ctrl = RecvCtrl {
@@ -390,7 +302,7 @@ impl Qp {
 fn write_inline<P: Payload>(out: &mut Blocks<'_>, payload: &P, length: usize) {
     /// Inline data is copied in pieces of this size, through the stack.
     const PIECE: usize = BLOCK_SIZE;
-    // CAST: `Layout` bounds inline data below 4096 bytes.
+    // CAST: `QpLayout` bounds inline data below 4096 bytes.
     out.push(
         InlineSeg {
             length: (length as u32).into(),
@@ -411,33 +323,4 @@ fn write_inline<P: Payload>(out: &mut Blocks<'_>, payload: &P, length: usize) {
     let filled = size_of::<InlineSeg>() + length;
     let pad = filled.next_multiple_of(SIZE_UNIT) - filled;
     out.push(&[0; wqe::SIZE_UNIT][..pad]);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn layouts_hold_what_was_asked_for() {
-        let l = Layout::new(100, 4, 60, 17, 1).unwrap();
-        assert!(l.max_send_wr >= 100);
-        assert_eq!(l.recv.entries(), 32);
-        assert_eq!(l.log_stride, 5);
-        assert_eq!(l.buffer_size(), 32 * 32 + 256 * 64);
-        assert!(Layout::new(1, 300, 0, 1, 1).is_none());
-        assert!(Layout::new(u32::MAX, 1, 0, 1, 1).is_none());
-        assert!(Layout::new(1, 1, 0, u32::MAX, 1).is_none());
-        assert!(Layout::new(1, 1, 0, 1, u32::MAX).is_none());
-    }
-
-    #[test]
-    fn a_completion_frees_the_requests_before_it() {
-        let t = Tracker::new(RingSize::from_log(2).unwrap());
-        t.post(u32::MAX, 1, 7);
-        t.post(1, 2, 8);
-        t.tail.store(u32::MAX, Ordering::Relaxed);
-        assert_eq!(t.free(2), 1);
-        assert_eq!(t.complete(1), 8);
-        assert_eq!(t.free(2), 4);
-    }
 }

@@ -3,7 +3,7 @@
 //! Work requests and completions without C pointers.
 
 use qiao_hw::cqe::Cqe;
-use qiao_hw::wqe::{DataSeg, SendOpcode};
+use qiao_hw::wqe::{DataSeg, DatagramSeg, SendOpcode};
 
 /// Where the data of a send request is.
 pub(crate) trait Payload {
@@ -27,6 +27,8 @@ pub(crate) struct SendWr<P> {
     pub(crate) remote: Option<(u64, u32)>,
     /// What an atomic stores or adds, and what it compares with.
     pub(crate) atomic: Option<(u64, u64)>,
+    /// Where it goes; set exactly on a queue pair of datagrams.
+    pub(crate) datagram: Option<DatagramSeg>,
     /// The data.
     pub(crate) payload: P,
 }

@@ -4,8 +4,9 @@
 
 use super::bindings::*;
 use super::memory::{DoorbellPage, Slot};
-use super::{check, cq, pd, qp, set_errno, status};
+use super::{ah, check, cq, pd, qp, set_errno, status};
 use crate::Errno;
+use qiao_hw::queue::Limits;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::mem::{offset_of, size_of, zeroed};
@@ -22,8 +23,8 @@ struct Context {
 /// What a context has of its own.
 pub(super) struct Inner {
     fd: c_int,
-    /// Limits of the device.
-    pub(super) limits: qiao_alloc_ucontext_resp,
+    /// What the device has for queues.
+    pub(super) limits: Limits,
     /// Doorbell pages by their offset for mmap().
     pages: Mutex<HashMap<u64, Arc<DoorbellPage>>>,
 }
@@ -122,7 +123,7 @@ unsafe fn open(context: *mut Context, fd: c_int) -> Result<(), Errno> {
     })?;
     let inner = Inner {
         fd,
-        limits: response.driver,
+        limits: limits(&response.driver),
         pages: Mutex::default(),
     };
     // SAFETY: `inner` is zero, that is `None`, so nothing is dropped. The table is static.
@@ -131,6 +132,16 @@ unsafe fn open(context: *mut Context, fd: c_int) -> Result<(), Errno> {
         verbs_set_ops(&raw mut (*context).verbs, &OPS.0);
     }
     Ok(())
+}
+
+fn limits(answer: &qiao_alloc_ucontext_resp) -> Limits {
+    Limits {
+        max_sge: answer.max_sge,
+        max_inline: answer.max_inline,
+        log_max_sq_blocks: answer.log_max_sq_blocks,
+        log_max_rq_wqes: answer.log_max_rq_wqes,
+        log_max_cqe: answer.log_max_cqe,
+    }
 }
 
 const _: () = assert!(size_of::<Option<Box<Inner>>>() == size_of::<usize>());
@@ -156,6 +167,8 @@ static OPS: Ops = Ops(verbs_context_ops {
     dealloc_pd: Some(pd::dealloc),
     reg_mr: Some(pd::reg_mr),
     dereg_mr: Some(pd::dereg_mr),
+    create_ah: Some(ah::create),
+    destroy_ah: Some(ah::destroy),
     create_cq: Some(cq::create),
     destroy_cq: Some(cq::destroy),
     poll_cq: Some(cq::poll),

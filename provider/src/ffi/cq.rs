@@ -8,9 +8,8 @@ use super::object::Object;
 use super::{check, context, pointer, status};
 use crate::cq::Cq;
 use crate::wr::Completion;
-use crate::Errno;
 use qiao_hw::cqe::{cqe_flag, CqeOpcode};
-use qiao_hw::ring::RingSize;
+use qiao_hw::queue::CqLayout;
 use std::ffi::c_int;
 use std::mem::{size_of, zeroed};
 
@@ -47,12 +46,13 @@ pub(super) unsafe extern "C" fn create(
     // SAFETY: `context` is libibverbs', made by this provider.
     let inner = unsafe { context::inner(context) };
     pointer(CqObject::create(|base| {
-        let size = ring_size(cqe, &inner.limits)?;
-        let buffer = Buffer::new(Cq::buffer_size(size))?;
+        let needed = u32::try_from(cqe).map_err(|_| libc::EINVAL)?;
+        let layout = CqLayout::for_entries(&inner.limits, needed).ok_or(libc::EINVAL)?;
+        let buffer = Buffer::new(layout.size())?;
         // SAFETY: Plain integers.
         let (mut command, mut response): (Command, Response) = unsafe { (zeroed(), zeroed()) };
         command.driver.buf_addr = buffer.addr();
-        command.driver.log_entries = size.log();
+        command.driver.log_entries = layout.entries().log();
         // SAFETY: The pointers are libibverbs' and the new object's, the sizes are those of the
         // structures.
         check(unsafe {
@@ -70,7 +70,7 @@ pub(super) unsafe extern "C" fn create(
         })?;
         let answer = response.driver;
         match inner.slot(answer.db_mmap_offset, answer.db_offset) {
-            Ok(slot) => Ok(Cq::new(size, buffer, slot)),
+            Ok(slot) => Ok(Cq::new(layout, buffer, slot)),
             Err(errno) => {
                 // SAFETY: The CQ was created above and nobody else knows it. If this fails the kernel
                 // destroys it when the file is closed, and the first error is the one to report.
@@ -79,13 +79,6 @@ pub(super) unsafe extern "C" fn create(
             }
         }
     }))
-}
-
-fn ring_size(cqe: c_int, limits: &qiao_alloc_ucontext_resp) -> Result<RingSize, Errno> {
-    let entries = u32::try_from(cqe).map_err(|_| libc::EINVAL)?;
-    RingSize::for_entries(entries)
-        .filter(|s| entries > 0 && s.log() <= limits.log_max_cqe)
-        .ok_or(libc::EINVAL)
 }
 
 pub(super) unsafe extern "C" fn destroy(cq: *mut ibv_cq) -> c_int {

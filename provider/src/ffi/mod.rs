@@ -7,6 +7,7 @@
 //! to requests and attributes are valid for the call (ibv_* manual pages).
 #![allow(unsafe_code)]
 
+mod ah;
 mod bindings;
 mod context;
 mod cq;

@@ -5,11 +5,13 @@
 use super::bindings::*;
 use super::memory::Buffer;
 use super::object::Object;
-use super::{check, context, cq, pointer, status};
-use crate::qp::{Layout, Qp};
+use super::{ah, check, context, cq, pointer, status};
+use crate::qp::{Qp, Shape};
 use crate::wr::{Payload, SendWr};
 use crate::Errno;
-use qiao_hw::wqe::{send_flag, DataSeg, SendOpcode};
+use qiao_hw::qp::QpType;
+use qiao_hw::queue::{Limits, QpLayout, QpNeeds};
+use qiao_hw::wqe::{send_flag, DataSeg, DatagramSeg, SendOpcode};
 use std::ffi::c_int;
 use std::mem::{size_of, zeroed};
 use std::ptr;
@@ -28,22 +30,34 @@ struct Response {
     driver: qiao_create_qp_resp,
 }
 
-fn layout(cap: &ibv_qp_cap, limits: &qiao_alloc_ucontext_resp) -> Result<Layout, Errno> {
-    let within = cap.max_send_sge <= limits.max_sge
-        && cap.max_recv_sge <= limits.max_sge
-        && cap.max_inline_data <= limits.max_inline;
-    if !within {
-        return Err(libc::EINVAL);
+/// Returns the transport of a type of QP.
+fn transport(ty: ibv_qp_type) -> Option<QpType> {
+    match ty {
+        IBV_QPT_RC => Some(QpType::Rc),
+        IBV_QPT_UC => Some(QpType::Uc),
+        IBV_QPT_UD => Some(QpType::Ud),
+        _ => None,
     }
-    Layout::new(
-        cap.max_send_wr,
-        cap.max_send_sge,
-        cap.max_inline_data,
-        cap.max_recv_wr,
-        cap.max_recv_sge,
-    )
-    .filter(|l| l.send.log() <= limits.log_max_sq_blocks && l.recv.log() <= limits.log_max_rq_wqes)
-    .ok_or(libc::EINVAL)
+}
+
+fn shape(attr: &ibv_qp_init_attr, limits: &Limits) -> Result<Shape, Errno> {
+    let ty = transport(attr.qp_type)
+        .filter(|_| attr.srq.is_null())
+        .ok_or(libc::EOPNOTSUPP)?;
+    let cap = &attr.cap;
+    let needs = QpNeeds {
+        max_send_wr: cap.max_send_wr,
+        max_recv_wr: cap.max_recv_wr,
+        max_send_sge: cap.max_send_sge,
+        max_recv_sge: cap.max_recv_sge,
+        max_inline: cap.max_inline_data,
+    };
+    Ok(Shape {
+        layout: QpLayout::for_needs(limits, ty, &needs).ok_or(libc::EINVAL)?,
+        needs,
+        ty,
+        signal_all: attr.sq_sig_all != 0,
+    })
 }
 
 pub(super) unsafe extern "C" fn create(
@@ -53,17 +67,15 @@ pub(super) unsafe extern "C" fn create(
     // SAFETY: Both are libibverbs'; the context was made by this provider.
     let (attr, inner) = unsafe { (&mut *attr, context::inner((*pd).context)) };
     pointer(QpObject::create(|base| {
-        if attr.qp_type != IBV_QPT_RC || !attr.srq.is_null() {
-            return Err(libc::EOPNOTSUPP);
-        }
-        let layout = layout(&attr.cap, &inner.limits)?;
-        let buffer = Buffer::new(layout.buffer_size())?;
+        let shape = shape(attr, &inner.limits)?;
+        let buffer = Buffer::new(shape.layout.size())?;
         // SAFETY: Plain integers.
         let (mut command, mut response): (Command, Response) = unsafe { (zeroed(), zeroed()) };
         command.driver.buf_addr = buffer.addr();
-        command.driver.log_sq_blocks = layout.send.log();
-        command.driver.log_rq_wqes = layout.recv.log();
-        command.driver.log_rq_stride = layout.log_stride;
+        let rings = shape.layout.rings();
+        command.driver.log_sq_blocks = rings.log_sq_blocks;
+        command.driver.log_rq_wqes = rings.log_rq_wqes;
+        command.driver.log_rq_stride = rings.log_rq_stride;
         // SAFETY: The pointers are libibverbs' and the new object's, the sizes are those of the
         // structures.
         check(unsafe {
@@ -89,10 +101,9 @@ pub(super) unsafe extern "C" fn create(
                 return Err(errno);
             }
         };
-        attr.cap.max_send_wr = layout.max_send_wr;
-        attr.cap.max_recv_wr = layout.recv.entries();
-        let signal_all = attr.sq_sig_all != 0;
-        let qp = Qp::new(answer.qpn, layout, buffer, signal_all, send_slot, recv_slot);
+        attr.cap.max_send_wr = shape.layout.max_send_wr();
+        attr.cap.max_recv_wr = shape.layout.rq().entries();
+        let qp = Qp::new(answer.qpn, shape, buffer, send_slot, recv_slot);
         for queue in [attr.send_cq, attr.recv_cq] {
             if !queue.is_null() {
                 // SAFETY: The caller's CQ, made by this provider.
@@ -220,12 +231,31 @@ impl Payload for Sges<'_> {
     }
 }
 
-/// Converts a send request.
+/// Says where a datagram goes.
+///
+/// # Safety
+///
+/// `wr` must be a request of the caller of ibv_post_send() to a queue pair of datagrams.
+unsafe fn datagram(wr: &ibv_send_wr) -> Result<DatagramSeg, Errno> {
+    // SAFETY: On such a queue pair this member counts, by the safety requirements.
+    let ud = unsafe { wr.wr.ud };
+    if ud.ah.is_null() {
+        return Err(libc::EINVAL);
+    }
+    let mut seg = DatagramSeg::zeroed();
+    // SAFETY: The caller's address handle, made by this provider and not yet destroyed.
+    seg.path = unsafe { ah::path(ud.ah) };
+    seg.qpn.set(ud.remote_qpn);
+    seg.qkey.set(ud.remote_qkey);
+    Ok(seg)
+}
+
+/// Converts a send request to a queue pair of this type.
 ///
 /// # Safety
 ///
 /// `wr` must be a request of the caller of ibv_post_send(), valid as long as the result is used.
-unsafe fn send_wr(wr: &ibv_send_wr) -> Result<SendWr<Sges<'_>>, Errno> {
+unsafe fn send_wr(wr: &ibv_send_wr, ty: QpType) -> Result<SendWr<Sges<'_>>, Errno> {
     let opcode = match wr.opcode {
         IBV_WR_SEND => SendOpcode::Send,
         IBV_WR_SEND_WITH_IMM => SendOpcode::SendImm,
@@ -236,6 +266,9 @@ unsafe fn send_wr(wr: &ibv_send_wr) -> Result<SendWr<Sges<'_>>, Errno> {
         IBV_WR_ATOMIC_FETCH_AND_ADD => SendOpcode::FetchAdd,
         _ => return Err(libc::EINVAL),
     };
+    if !opcode.is_for(ty) {
+        return Err(libc::EINVAL);
+    }
     let mut flags = 0;
     for (verbs, wire) in [
         (IBV_SEND_SIGNALED, send_flag::SIGNALED),
@@ -270,7 +303,11 @@ unsafe fn send_wr(wr: &ibv_send_wr) -> Result<SendWr<Sges<'_>>, Errno> {
             SendOpcode::FetchAdd => Some((wr.wr.atomic.compare_add, 0)),
             _ => None,
         };
-        (wr.__bindgen_anon_1.imm_data, remote, atomic)
+        let imm = match opcode {
+            SendOpcode::SendImm | SendOpcode::RdmaWriteImm => wr.__bindgen_anon_1.imm_data,
+            _ => 0,
+        };
+        (imm, remote, atomic)
     };
     Ok(SendWr {
         id: wr.wr_id,
@@ -279,6 +316,12 @@ unsafe fn send_wr(wr: &ibv_send_wr) -> Result<SendWr<Sges<'_>>, Errno> {
         imm_or_rkey: imm.to_ne_bytes(),
         remote,
         atomic,
+        datagram: if ty.is_datagram() {
+            // SAFETY: By the safety requirements.
+            Some(unsafe { datagram(wr) }?)
+        } else {
+            None
+        },
         // SAFETY: The caller's list has `num_sge` entries.
         payload: unsafe { Sges::new(wr.sg_list, wr.num_sge) },
     })
@@ -317,7 +360,7 @@ pub(super) unsafe extern "C" fn post_send(
     // SAFETY: `wr` is the head of the caller's list, which is valid for this call.
     let requests = unsafe { walk(wr, |wr| wr.next) };
     // SAFETY: As above.
-    let result = inner.post_send(requests.map(|wr| unsafe { send_wr(wr) }));
+    let result = inner.post_send(requests.map(|wr| unsafe { send_wr(wr, inner.ty()) }));
     let Err((n, errno)) = result else {
         return 0;
     };

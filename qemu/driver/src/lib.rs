@@ -7,8 +7,6 @@
 
 #[path = "../../../drivers/infiniband/hw/qiao/caps.rs"]
 mod caps;
-#[path = "../../../drivers/infiniband/hw/qiao/layout.rs"]
-mod layout;
 #[path = "../../../drivers/infiniband/hw/qiao/cmdq/ledger.rs"]
 mod ledger;
 #[path = "../../../drivers/infiniband/hw/qiao/doorbell/map.rs"]

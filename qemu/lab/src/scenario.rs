@@ -86,8 +86,9 @@ impl Part {
             Self::Model => Ok(()),
             Self::Probe => {
                 let probe = Artefacts::require(artefacts.probe(), "probe")?;
-                initramfs
-                    .add_guest_text(Path::new(cases::POSTS), include_str!("scenario/posts.py"));
+                for (place, text) in cases::SCRIPTS {
+                    initramfs.add_guest_text(Path::new(place), text);
+                }
                 initramfs.add_guest_program(Path::new(cases::PROBE), &probe)
             }
         }

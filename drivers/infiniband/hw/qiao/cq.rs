@@ -5,11 +5,6 @@
 use crate::{
     device::Qiao,
     doorbell::Take,
-    layout::{
-        is_aligned,
-        CqLayout,
-        CQ_RECORD, //
-    },
     object::{
         self,
         Object, //
@@ -28,7 +23,11 @@ use qiao_hw::{
         CreateCq,
         DestroyCq, //
     },
-    ring::RingSize, //
+    queue::{
+        CqLayout,
+        BUFFER_ALIGN,
+        CQ_RECORD_SIZE, //
+    }, //
 };
 use rdma::{
     sync::Id,
@@ -42,11 +41,11 @@ use rdma::{
 };
 
 // The library allocates the buffer.
-static_assert!(QIAO_CQ_RECORD_SIZE as usize == CQ_RECORD);
+static_assert!(QIAO_CQ_RECORD_SIZE as usize == CQ_RECORD_SIZE);
 
 /// A completion queue of user space.
 pub(crate) struct Cq {
-    size: RingSize,
+    layout: CqLayout,
     queue: Lent<Queue>,
 }
 
@@ -75,14 +74,15 @@ impl Cq {
         if req.comp_mask != 0 || req.reserved.iter().any(|&b| b != 0) || attr.flags != 0 {
             return Err(EOPNOTSUPP);
         }
-        let layout = CqLayout::new(hca.caps(), req.log_entries, attr.entries).ok_or(EINVAL)?;
+        let layout =
+            CqLayout::new(&hca.queue_limits(), req.log_entries, attr.entries).ok_or(EINVAL)?;
         let eqn = hca.completion_eqn(attr.comp_vector).ok_or(EINVAL)?;
 
         let id = hca.cqs().reserve()?;
         let slot = ctx.take_slots(hca, Take::One)?;
-        let mut umem = Umem::pin_cq_buffer(cx.device(), udata, req.buf_addr, layout.size)?;
+        let mut umem = Umem::pin_cq_buffer(cx.device(), udata, req.buf_addr, layout.size())?;
         let addr = umem.addr();
-        if !is_aligned(addr) {
+        if addr % BUFFER_ALIGN != 0 {
             return Err(EINVAL);
         }
         let tables = PageTables::new(
@@ -94,7 +94,7 @@ impl Cq {
         cmd.cqn.set(id.get());
         cmd.eqn.set(eqn);
         cmd.slot.set(slot.number());
-        cmd.log_entries = layout.entries.log();
+        cmd.log_entries = layout.entries().log();
         cmd.buffer = tables.list();
         let queue = Queue {
             id,
@@ -110,10 +110,7 @@ impl Cq {
                 cqn: queue.id.get(),
             })
         })?;
-        Ok(Self {
-            size: layout.entries,
-            queue,
-        })
+        Ok(Self { layout, queue })
     }
 }
 
@@ -145,7 +142,7 @@ impl rdma::CqOps for Cq {
     }
 
     fn entries(&self) -> u32 {
-        self.size.entries()
+        self.layout.entries().entries()
     }
 
     fn destroy(cq: &rdma::Cq<Qiao>, cx: &Cx<'_, Qiao>) {

@@ -27,7 +27,10 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
-use qiao_hw::doorbell::SLOT_SIZE;
+use qiao_hw::{
+    doorbell::SLOT_SIZE,
+    queue::Limits, //
+};
 use rdma::{
     pci::Enabled,
     sync::IdTable,
@@ -110,6 +113,11 @@ impl<'bound> Hca<'bound> {
     /// Returns what the device has.
     pub(crate) fn caps(&self) -> &Caps {
         &self.caps
+    }
+
+    /// Returns what the device has for queues.
+    pub(crate) fn queue_limits(&self) -> Limits {
+        Limits::from(&**self.caps())
     }
 
     /// Returns the command queue.

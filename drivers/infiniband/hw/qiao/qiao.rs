@@ -15,7 +15,6 @@ mod eq;
 mod fatal;
 mod hal;
 mod hca;
-mod layout;
 mod mr;
 mod object;
 mod page_list;

@@ -7,11 +7,6 @@ use crate::{
     device::Qiao,
     doorbell::Take,
     hca::Hca,
-    layout::{
-        is_aligned,
-        QpLayout,
-        QpRequest, //
-    },
     mr::rights,
     object::{
         self,
@@ -42,6 +37,12 @@ use qiao_hw::{
         self,
         access,
         attr, //
+    },
+    queue::{
+        QpLayout,
+        QpNeeds,
+        QpRings,
+        BUFFER_ALIGN, //
     }, //
 };
 use rdma::{
@@ -102,12 +103,9 @@ impl Object for Queues {
     }
 }
 
-/// Puts together what the library and the application ask for.
-fn request(req: &qiao_create_qp_req, cap: &QpCap) -> QpRequest {
-    QpRequest {
-        log_sq_blocks: req.log_sq_blocks,
-        log_rq_wqes: req.log_rq_wqes,
-        log_rq_stride: req.log_rq_stride,
+/// Returns what the application asks for.
+fn needs(cap: &QpCap) -> QpNeeds {
+    QpNeeds {
         max_send_wr: cap.max_send_wr,
         max_recv_wr: cap.max_recv_wr,
         max_send_sge: cap.max_send_sge,
@@ -150,14 +148,19 @@ impl Qp {
             return Err(EOPNOTSUPP);
         }
         let transport = transport(hca, init.ty())?;
-        let wanted = request(&req, &init.cap());
-        let layout = QpLayout::new(hca.caps(), transport, &wanted).ok_or(EINVAL)?;
+        let rings = QpRings {
+            log_sq_blocks: req.log_sq_blocks,
+            log_rq_wqes: req.log_rq_wqes,
+            log_rq_stride: req.log_rq_stride,
+        };
+        let needs = needs(&init.cap());
+        let layout = QpLayout::new(&hca.queue_limits(), transport, rings, &needs).ok_or(EINVAL)?;
 
         let id = hca.qps().reserve()?;
         let slots = ctx.take_slots(hca, Take::Pair)?;
-        let mut umem = Umem::pin_qp_buffer(cx.device(), udata, req.buf_addr, layout.size)?;
+        let mut umem = Umem::pin_qp_buffer(cx.device(), udata, req.buf_addr, layout.size())?;
         let addr = umem.addr();
-        if !is_aligned(addr) {
+        if addr % BUFFER_ALIGN != 0 {
             return Err(EINVAL);
         }
         let tables = PageTables::new(

@@ -12,8 +12,15 @@ use crate::{report::Report, session::Guest};
 /// The program that calls the kernel with no library between; relative to a guest's root.
 pub(super) const PROBE: &str = "usr/local/bin/qiao-probe";
 
-/// The script that posts work requests through libibverbs; relative to a guest's root.
+/// Scripts that use libibverbs, by their place relative to a guest's root. They import each other.
+pub(super) const SCRIPTS: [(&str, &str); 2] = [
+    (POSTS, include_str!("posts.py")),
+    (UNRELIABLE, include_str!("unreliable.py")),
+];
+/// Work requests that fail, over reliable connections.
 pub(super) const POSTS: &str = "usr/local/lib/qiao/posts.py";
+/// What unreliable services do.
+pub(super) const UNRELIABLE: &str = "usr/local/lib/qiao/unreliable.py";
 
 /// Runs such a program, a row for each case, and one more if it did not come to its end.
 pub(super) fn run(report: &mut Report, guest: &Guest, command: &str, timeout: Duration) {

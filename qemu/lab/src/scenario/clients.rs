@@ -15,6 +15,32 @@ use crate::{
 const PINGPONG_PORT: u16 = 18515;
 const PERFTEST_PORT: u16 = 18515;
 
+/// Programs of ibverbs-utils: each transport, by polling and by events.
+const PINGPONGS: [&str; 4] = [
+    "ibv_rc_pingpong",
+    "ibv_rc_pingpong -e",
+    "ibv_uc_pingpong -e",
+    "ibv_ud_pingpong -e",
+];
+/// Programs of perftest: each operation over each transport that has it.
+const BANDWIDTHS: [&str; 8] = [
+    "ib_write_bw -s 65536",
+    "ib_read_bw -s 65536",
+    "ib_atomic_bw -A FETCH_AND_ADD",
+    "ib_atomic_bw -A CMP_AND_SWAP",
+    "ib_write_bw -c UC -s 65536",
+    "ib_send_bw -c UC -s 65536",
+    "ib_send_bw -c UD -s 1024",
+    "ib_send_bw -s 65536",
+];
+const LATENCIES: [&str; 5] = [
+    "ib_send_lat -s 8",
+    "ib_send_lat -c UD -s 8",
+    "ib_write_lat -c UC -s 8",
+    "ib_atomic_lat -A FETCH_AND_ADD",
+    "ib_atomic_lat -A CMP_AND_SWAP",
+];
+
 /// An RDMA device in a guest.
 #[derive(Clone, Copy)]
 pub(super) struct End<'a> {
@@ -71,24 +97,24 @@ impl Pair<'_> {
             report.test(format!("ibv_devices, {}", end.name()), || end.devices());
             report.test(format!("ibv_devinfo -v, {}", end.name()), || end.devinfo());
         }
-        report.test("ibv_rc_pingpong", || self.pingpong("-n 200 -c"));
-        report.test("ibv_rc_pingpong -e", || self.pingpong("-n 200 -c -e"));
-        report.test("ib_write_bw", || {
-            self.bandwidth("ib_write_bw -n 100 -s 65536")
-        });
-        report.test("ib_read_bw", || {
-            self.bandwidth("ib_read_bw -n 100 -s 65536")
-        });
-        report.test("ib_send_lat", || self.latency("ib_send_lat -n 200 -s 8"));
+        for command in PINGPONGS {
+            report.test(command, || self.pingpong(&format!("{command} -n 200 -c")));
+        }
+        for command in BANDWIDTHS {
+            report.test(command, || self.bandwidth(&format!("{command} -n 100")));
+        }
+        for command in LATENCIES {
+            report.test(command, || self.latency(&format!("{command} -n 200")));
+        }
     }
 
-    /// `ibv_rc_pingpong` with checked data.
-    pub fn pingpong(&self, options: &str) -> Result<String> {
+    /// One of libibverbs' ping-pong programs; with `-c` it checks the data.
+    pub fn pingpong(&self, program: &str) -> Result<String> {
         let gid = self
             .gid_index
             .map(|index| format!("-g {index}"))
             .unwrap_or_default();
-        let command = |device: &str| format!("ibv_rc_pingpong -d {device} {gid} {options}");
+        let command = |device: &str| format!("{program} -d {device} {gid}");
         let (server, client) = self.serve(command, PINGPONG_PORT)?;
         // Both sides check the data they received, and both print the figures.
         figures::pingpong(&server).context("server")?;

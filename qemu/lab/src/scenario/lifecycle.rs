@@ -68,7 +68,7 @@ fn run(session: &Session, report: &mut Report) -> Result<()> {
             client: end(1),
             gid_index: None,
         };
-        pair.pingpong("-n 50 -c -e")
+        pair.pingpong("ibv_rc_pingpong -n 50 -c -e")
     });
     report.test("rmmod and insmod", || {
         guest.run("rmmod qiao", SHORT)?;

@@ -76,20 +76,26 @@ class Host:
         self.stale_key = gone.lkey
         gone.close()
 
+    def address(self):
+        """The way to this device's port."""
+        if self.port.link_layer == e.IBV_LINK_LAYER_ETHERNET:
+            route = GlobalRoute(dgid=self.context.query_gid(1, 1), sgid_index=1)
+            return AHAttr(gr=route, is_global=1, port_num=1)
+        return AHAttr(dlid=self.port.lid, port_num=1)
+
 
 class End:
     """One end of a connection."""
 
-    def __init__(self, host):
+    def __init__(self, host, qp_type=e.IBV_QPT_RC, segments=SEGMENTS, inline=INLINE):
         self.host = host
         self.cq = CQ(host.context, 4 * DEPTH)
-        cap = QPCap(DEPTH, DEPTH, SEGMENTS, SEGMENTS, INLINE)
-        init = QPInitAttr(qp_type=e.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=1)
+        cap = QPCap(DEPTH, DEPTH, segments, segments, inline)
+        init = QPInitAttr(qp_type=qp_type, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=1)
         self.qp = QP(host.pd, init)
 
     def connect(self, other, access, rnr_retry):
         """Brings the queue pair to RTS."""
-        port = other.host.port
         attr = QPAttr(port_num=1)
         attr.qp_access_flags = access
         attr.dest_qp_num = other.qp.qp_num
@@ -98,11 +104,7 @@ class End:
         attr.min_rnr_timer = 12
         # A second until a packet counts as lost: vCPUs wait for their turn.
         attr.timeout, attr.retry_cnt, attr.rnr_retry = 18, 7, rnr_retry
-        if port.link_layer == e.IBV_LINK_LAYER_ETHERNET:
-            route = GlobalRoute(dgid=other.host.context.query_gid(1, 1), sgid_index=1)
-            attr.ah_attr = AHAttr(gr=route, is_global=1, port_num=1)
-        else:
-            attr.ah_attr = AHAttr(dlid=port.lid, port_num=1)
+        attr.ah_attr = other.host.address()
         self.qp.to_rts(attr)
 
     def state(self):
@@ -112,12 +114,15 @@ class End:
 
     def completions(self, count):
         """Waits for `count` completions, and for none that is one too many."""
+        return [(wc.wr_id, wc.status) for wc in self.poll(count)]
+
+    def poll(self, count):
+        """As `completions`, with all that they say."""
         found = []
         deadline = time.monotonic() + PATIENCE
         while len(found) < count and time.monotonic() < deadline:
-            found += [(wc.wr_id, wc.status) for wc in self.cq.poll(DEPTH)[1]]
-        found += [(wc.wr_id, wc.status) for wc in self.cq.poll(DEPTH)[1]]
-        return found
+            found += self.cq.poll(DEPTH)[1]
+        return found + self.cq.poll(DEPTH)[1]
 
 
 class Connection:
@@ -315,13 +320,19 @@ def not_posted(trial):
     trial.not_posted("post: an operation of other queue pairs", request(e.IBV_WR_TSO, [segment(here.mr)]), "EINVAL")
 
 
+def finish():
+    """Says that all cases were tried."""
+    print(f"done {cases}", flush=True)
+
+
 def main():
     """Tries everything."""
     trial = Trial(Host(sys.argv[1]), Host(sys.argv[2]))
     trial.goes_on("before")
     for part in (edges, not_posted, local_faults, remote_faults, receive_faults):
         part(trial)
-    print(f"done {cases}", flush=True)
+    finish()
 
 
-main()
+if __name__ == "__main__":
+    main()

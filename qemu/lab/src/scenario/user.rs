@@ -66,8 +66,10 @@ fn run(session: &Session, report: &mut Report) -> Result<()> {
     });
 
     let (one, other) = (one.require_rdma_device()?, other.require_rdma_device()?);
-    let posts = format!("python3 /{} {one} {other}", cases::POSTS);
-    cases::run(report, guest, &posts, LONG);
+    for script in [cases::POSTS, cases::UNRELIABLE] {
+        let command = format!("python3 /{script} {one} {other}");
+        cases::run(report, guest, &command, LONG);
+    }
     report.test("no object is left", || no_objects(guest));
     report.test("rmmod", || guest.run("rmmod qiao", SHORT).map(|_| ""));
     Ok(())

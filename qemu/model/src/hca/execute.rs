@@ -24,6 +24,7 @@ use qiao_hw::describe::reserved_is_zero;
 use qiao_hw::event::Eqe;
 use qiao_hw::pages::PageList;
 use qiao_hw::qp::{attr, QpAttr, QpState, QpType};
+use qiao_hw::queue::{CqLayout, BUFFER_ALIGN};
 use qiao_hw::ring::RingSize;
 use qiao_hw::wqe::{BLOCK_SIZE, SIZE_UNIT};
 
@@ -267,7 +268,8 @@ impl Hca {
         require(immediate, Status::BadOperand)?;
         self.free_slots(&[cmd.slot.get()])?;
         let size = ring_size(cmd.log_entries, caps.log_max_cqe)?;
-        let buffer = self.walk(&cmd.buffer, Cq::buffer_size(size), 64)?;
+        let length = CqLayout::of(size).size() as u64;
+        let buffer = self.walk(&cmd.buffer, length, BUFFER_ALIGN)?;
         self.core.ring_pages += buffer.pages();
         self.slots.insert(cmd.slot.get(), SlotOwner::Cq(cqn));
         let ignore_overrun = cmd.flags.get() & cq_flag::IGNORE_OVERRUN != 0;

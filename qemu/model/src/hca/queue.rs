@@ -8,6 +8,7 @@ use qiao_hw::cmd::EqType;
 use qiao_hw::cqe::Cqe;
 use qiao_hw::doorbell::{Arm, ArmKind};
 use qiao_hw::event::{Eqe, EventType};
+use qiao_hw::queue::CqLayout;
 use qiao_hw::ring::{owner, used, RingSize};
 use std::collections::VecDeque;
 use zerocopy::IntoBytes;
@@ -216,11 +217,6 @@ pub struct Cq {
 }
 
 impl Cq {
-    /// Bytes of the buffer of a CQ: the entries and the doorbell record.
-    pub fn buffer_size(size: RingSize) -> u64 {
-        (u64::from(size.entries()) + 1) * size_of::<Cqe>() as u64
-    }
-
     /// Makes an empty queue.
     pub fn new(eqn: u32, slot: u32, buffer: Buffer, size: RingSize, ignore_overrun: bool) -> Self {
         Self {
@@ -293,7 +289,7 @@ impl Cq {
     /// Reads the doorbell record. A value that cannot be true counts as a consumer that has not
     /// moved.
     fn read_consumer(&self, dma: &Dma) -> Result<u32, CqError> {
-        let at = u64::from(self.size.entries()) * size_of::<Cqe>() as u64;
+        let at = CqLayout::of(self.size).record_offset() as u64;
         let consumer = self.buffer.load_u32(dma, at).map_err(|_| CqError::Dma)?;
         let valid = used(self.size, self.producer, consumer).is_some();
         Ok(if valid { consumer } else { self.consumer })

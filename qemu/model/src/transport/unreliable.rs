@@ -9,7 +9,7 @@ use super::responder::{Message, Refusal};
 use super::{Completion, Counter, Host, RecvWqe, SendWqe, Source};
 use qiao_fabric::wire::{psn_add, Operation, Packet, Transport};
 use qiao_hw::cqe::{CqeOpcode, CqeStatus};
-use qiao_hw::wqe::SendOpcode;
+use qiao_hw::qp::QpType;
 use zerocopy::IntoBytes;
 
 /// Bytes in front of a datagram that are kept for its GRH.
@@ -20,13 +20,12 @@ const OWN_QKEY: u32 = 1 << 31;
 
 /// Returns why a request cannot be sent by the service, if it cannot.
 pub(super) fn refusal(settings: &Settings, wqe: &SendWqe) -> Option<CqeStatus> {
-    use SendOpcode::{RdmaWrite, RdmaWriteImm, Send, SendImm};
     let allowed = match settings.service {
         Transport::Rc => return None,
-        Transport::Uc => matches!(wqe.opcode, Send | SendImm | RdmaWrite | RdmaWriteImm),
+        Transport::Uc => wqe.opcode.is_for(QpType::Uc),
         // IBTA 11.2.5.1: an address is of one port.
         Transport::Ud => {
-            matches!(wqe.opcode, Send | SendImm)
+            wqe.opcode.is_for(QpType::Ud)
                 && wqe.datagram.is_some_and(|d| d.path.port == settings.port)
         }
     };

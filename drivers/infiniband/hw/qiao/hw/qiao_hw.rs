@@ -28,6 +28,7 @@ pub mod doorbell;
 pub mod event;
 pub mod pages;
 pub mod qp;
+pub mod queue;
 pub mod ring;
 pub mod wqe;
 

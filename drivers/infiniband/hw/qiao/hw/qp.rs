@@ -28,6 +28,14 @@ numbers! {
     }
 }
 
+impl QpType {
+    /// Returns whether each request says where it goes.
+    #[inline]
+    pub const fn is_datagram(self) -> bool {
+        matches!(self, Self::Smi | Self::Gsi | Self::Ud)
+    }
+}
+
 numbers! {
     /// State of a QP (IBTA 10.3.1).
     pub enum QpState: u8 {

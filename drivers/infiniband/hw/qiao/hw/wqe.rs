@@ -17,7 +17,10 @@
 
 use crate::{
     describe::{constants, layout, numbers},
-    qp::Path,
+    qp::{
+        Path,
+        QpType, //
+    },
     U16,
     U32,
     U64, //
@@ -86,6 +89,27 @@ numbers! {
         AtomicWrite = 13,
         /// Flush.
         Flush = 14,
+    }
+}
+
+impl SendOpcode {
+    /// Returns whether a QP of this type takes such requests from its user (IBTA 11.4.1.1).
+    pub const fn is_for(self, ty: QpType) -> bool {
+        match ty {
+            QpType::Rc | QpType::XrcIni => true,
+            QpType::Uc => !matches!(
+                self,
+                Self::RdmaRead
+                    | Self::CompareSwap
+                    | Self::FetchAdd
+                    | Self::MaskedCompareSwap
+                    | Self::MaskedFetchAdd
+                    | Self::AtomicWrite
+                    | Self::Flush
+            ),
+            QpType::Ud | QpType::Gsi | QpType::Smi => matches!(self, Self::Send | Self::SendImm),
+            QpType::XrcTgt => false,
+        }
     }
 }
 
