@@ -2,10 +2,9 @@
 
 //! A link between two ports: order, delay, faults and counters.
 
-use crate::wire::{Packet, WireError};
+use crate::wire::{Frame, WireError};
 use rand::{rngs::SmallRng, Rng, SeedableRng};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::VecDeque;
 
 /// One of the two ends of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,12 +62,11 @@ pub struct Counters {
     pub xmit_discards: u64,
 }
 
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug)]
 struct InFlight {
     due: u64,
-    order: u64,
     to: End,
-    packet: Vec<u8>,
+    frame: Frame,
 }
 
 /// A link between two ports.
@@ -77,8 +75,8 @@ pub struct Link {
     faults: Faults,
     rng: SmallRng,
     up: bool,
-    flying: BinaryHeap<Reverse<InFlight>>,
-    order: u64,
+    /// By the time when they are due, and among equals as they were sent.
+    flying: VecDeque<InFlight>,
     counters: [Counters; 2],
     /// What the faults did, for reports.
     injected: u64,
@@ -91,8 +89,7 @@ impl Link {
             faults,
             rng: SmallRng::seed_from_u64(seed),
             up: true,
-            flying: BinaryHeap::new(),
-            order: 0,
+            flying: VecDeque::new(),
             counters: [Counters::default(); 2],
             injected: 0,
         }
@@ -131,43 +128,42 @@ impl Link {
         self.flying.len()
     }
 
-    /// Sends a packet, from LRH to VCRC, at time `now` in nanoseconds.
-    pub fn send(&mut self, from: End, now: u64, mut packet: Vec<u8>) {
+    /// Sends a packet at time `now` in nanoseconds.
+    pub fn send(&mut self, from: End, now: u64, mut frame: Frame) {
         let counters = &mut self.counters[from.index()];
         if !self.up {
             counters.xmit_discards += 1;
             return;
         }
         counters.xmit_pkts += 1;
-        counters.xmit_data += words(&packet);
+        counters.xmit_data += words(&frame);
         let faults = self.faults;
         if self.chance(faults.drop) {
             return;
         }
         if self.chance(faults.corrupt) {
-            let bit = self.rng.random_range(0..packet.len() * 8);
-            packet[bit / 8] ^= 1 << (bit % 8);
+            frame.flip(self.rng.random_range(0..frame.wire_len() * 8));
         }
         let mut due = now.saturating_add(faults.delay_ns);
         if self.chance(faults.reorder) {
             due = due.saturating_add(faults.reorder_ns);
         }
         if self.chance(faults.duplicate) {
-            self.fly(from.peer(), due, packet.clone());
+            self.fly(from.peer(), due, frame.clone());
         }
-        self.fly(from.peer(), due, packet);
+        self.fly(from.peer(), due, frame);
     }
 
     /// Returns the next packet that is due at `now`, with the end that gets it. A packet whose VCRC is
     /// wrong is counted and dropped, as the link layer does (IBTA 7.8.2).
-    pub fn receive(&mut self, now: u64) -> Option<(End, Vec<u8>)> {
-        while self.flying.peek().is_some_and(|p| p.0.due <= now) {
-            let Reverse(InFlight { to, packet, .. }) = self.flying.pop()?;
+    pub fn receive(&mut self, now: u64) -> Option<(End, Frame)> {
+        while self.flying.front().is_some_and(|p| p.due <= now) {
+            let InFlight { to, frame, .. } = self.flying.pop_front()?;
             let counters = &mut self.counters[to.index()];
             counters.rcv_pkts += 1;
-            counters.rcv_data += words(&packet);
-            match Packet::check_vcrc(&packet) {
-                Ok(()) => return Some((to, packet)),
+            counters.rcv_data += words(&frame);
+            match frame.check_vcrc() {
+                Ok(()) => return Some((to, frame)),
                 Err(WireError::Vcrc | WireError::Length) => counters.rcv_errors += 1,
                 Err(_) => unreachable!("check_vcrc has two errors"),
             }
@@ -177,7 +173,7 @@ impl Link {
 
     /// Returns when the next packet is due, in nanoseconds.
     pub fn next_due(&self) -> Option<u64> {
-        self.flying.peek().map(|p| p.0.due)
+        self.flying.front().map(|p| p.due)
     }
 
     fn chance(&mut self, probability: f64) -> bool {
@@ -186,21 +182,17 @@ impl Link {
         hit
     }
 
-    fn fly(&mut self, to: End, due: u64, packet: Vec<u8>) {
-        self.order += 1;
-        let order = self.order;
-        self.flying.push(Reverse(InFlight {
-            due,
-            order,
-            to,
-            packet,
-        }));
+    fn fly(&mut self, to: End, due: u64, frame: Frame) {
+        // Almost always at the end: what is due later is there by a fault.
+        let later = self.flying.iter().rev().take_while(|p| p.due > due);
+        let at = self.flying.len() - later.count();
+        self.flying.insert(at, InFlight { due, to, frame });
     }
 }
 
 /// PortXmitData counts words without the VCRC (IBTA 16.1.3.5).
-fn words(packet: &[u8]) -> u64 {
-    (packet.len() as u64).saturating_sub(2) / 4
+fn words(frame: &Frame) -> u64 {
+    (frame.wire_len() as u64).saturating_sub(2) / 4
 }
 
 #[cfg(test)]
@@ -208,12 +200,12 @@ mod tests {
     use super::*;
     use crate::wire::{vcrc, MIN_PACKET};
 
-    fn packet(tag: u8) -> Vec<u8> {
+    fn packet(tag: u8) -> Frame {
         let mut p = vec![tag; MIN_PACKET];
         let n = p.len() - 2;
         let crc = vcrc(&p[..n]);
         p[n..].copy_from_slice(&crc);
-        p
+        Frame::from_wire(&p).unwrap()
     }
 
     #[test]
@@ -268,7 +260,7 @@ mod tests {
                 link.send(End::A, u64::from(tag), packet(tag));
             }
             std::iter::from_fn(|| link.receive(1 << 40))
-                .map(|(_, p)| p[0])
+                .map(|(_, p)| p.into_wire()[0])
                 .collect::<Vec<_>>()
         };
         assert_eq!(run(7), run(7));

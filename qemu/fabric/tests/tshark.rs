@@ -19,7 +19,7 @@ fn packet(operation: Operation, global: bool, payload: &[u8]) -> Vec<u8> {
     bth.dest_qp = 0x1234.into();
     bth.ack_psn = 0xabcdef.into();
     let grh = global.then_some(grh);
-    let mut b = Builder::new(Vec::new(), lrh, grh, bth, Transport::Rc, operation);
+    let mut b = Builder::new(Frame::default(), lrh, grh, bth, Transport::Rc, operation);
     let ext = operation.ext();
     if ext.reth {
         b = b.header(&Reth {
@@ -44,7 +44,7 @@ fn packet(operation: Operation, global: bool, payload: &[u8]) -> Vec<u8> {
         b = b.header(&Ieth { rkey: 7.into() });
     }
     b.payload(payload.len()).copy_from_slice(payload);
-    b.finish()
+    b.finish().into_wire()
 }
 
 const OPERATIONS: [(Operation, &str); 10] = [

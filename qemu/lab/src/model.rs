@@ -42,7 +42,7 @@ impl Model {
         let log = dir.join("model.log");
         let mut process = Process::start(
             "the device model",
-            Priority::Normal,
+            Priority::Device,
             program,
             &arguments,
             &log,

@@ -10,7 +10,7 @@ use crate::mem::Gate;
 use crate::shared::{FatalCause, Mailbox};
 use qiao_fabric::capture::Capture;
 use qiao_fabric::link::{End, Link};
-use qiao_fabric::wire::Lrh;
+use qiao_fabric::wire::Frame;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use std::collections::VecDeque;
 use std::io;
@@ -18,10 +18,12 @@ use std::os::fd::BorrowedFd;
 use std::sync::mpsc::Receiver;
 use std::sync::Arc;
 use std::time::Instant;
-use zerocopy::FromBytes;
 
 /// Packets of one link that one turn delivers at most, so that doorbells are seen in time.
 const DELIVER_BUDGET: usize = 64;
+
+/// Frames that are kept for packets to come.
+const SPARE_FRAMES: usize = 1024;
 
 /// A link and what it joins.
 #[derive(Debug)]
@@ -48,7 +50,9 @@ pub struct Engine {
     /// By HCA and port.
     sockets: Vec<Vec<Socket>>,
     /// Packets that ports send to themselves.
-    loopback: VecDeque<(PortId, Vec<u8>)>,
+    loopback: VecDeque<(PortId, Frame)>,
+    /// Frames of packets that have been dealt with.
+    spare: Vec<Frame>,
     gone: Vec<Gone>,
     mailbox: Arc<Mailbox>,
     orders: Receiver<Order>,
@@ -78,6 +82,7 @@ impl Engine {
             wires,
             sockets,
             loopback,
+            spare: Vec::new(),
             gone,
             mailbox,
             orders,
@@ -151,11 +156,14 @@ impl Engine {
             self.refresh_counters(n);
             let mail = self.mailbox.take(n);
             self.hcas[n].mail(mail, now);
-            self.hcas[n].run_timers(now);
         }
+        // What has come in time is seen before the timers, however long this thread had to wait for its turn.
         let mut busy = self.deliver(now);
         for n in 0..self.hcas.len() {
+            self.hcas[n].run_timers(now);
+            std::mem::swap(&mut self.spare, &mut self.hcas[n].core.spare);
             busy |= self.hcas[n].pump(now);
+            std::mem::swap(&mut self.spare, &mut self.hcas[n].core.spare);
             self.send(n, now);
         }
         busy
@@ -172,14 +180,13 @@ impl Engine {
     /// Sends what an HCA has put into its outbox.
     fn send(&mut self, n: usize, now: u64) {
         let mut outbox = std::mem::take(&mut self.hcas[n].core.outbox);
-        for (port, packet) in outbox.drain(..) {
+        for (port, mut packet) in outbox.drain(..) {
             let Some(socket) = self.sockets[n].get_mut(port) else {
                 continue;
             };
-            record(&mut socket.capture, now, &packet);
+            record(&mut socket.capture, now, &mut packet);
             let own = self.hcas[n].core.ports[port].lid;
-            let to_itself =
-                Lrh::read_from_prefix(&packet).is_ok_and(|(lrh, _)| lrh.dlid.get() == own);
+            let to_itself = packet.lrh().is_some_and(|lrh| lrh.dlid.get() == own);
             match socket.wire {
                 _ if to_itself => self.loopback.push_back((PortId { hca: n, port }, packet)),
                 Some((wire, end)) => self.wires[wire].link.send(end, now, packet),
@@ -212,9 +219,12 @@ impl Engine {
         delivered
     }
 
-    fn receive(&mut self, id: PortId, packet: Vec<u8>, now: u64) {
-        record(&mut self.sockets[id.hca][id.port].capture, now, &packet);
-        self.hcas[id.hca].packet_in(id.port, packet, now);
+    fn receive(&mut self, id: PortId, mut packet: Frame, now: u64) {
+        record(&mut self.sockets[id.hca][id.port].capture, now, &mut packet);
+        self.hcas[id.hca].packet_in(id.port, &packet, now);
+        if self.spare.len() < SPARE_FRAMES {
+            self.spare.push(packet);
+        }
     }
 
     fn set_link(&mut self, wire: usize, up: bool) {
@@ -266,11 +276,11 @@ impl Engine {
 }
 
 /// Records a packet; a capture that cannot be written ends.
-fn record(capture: &mut Option<Capture>, now: u64, packet: &[u8]) {
+fn record(capture: &mut Option<Capture>, now: u64, packet: &mut Frame) {
     let Some(open) = capture else {
         return;
     };
-    if let Err(error) = open.write(now, packet) {
+    if let Err(error) = open.write(now, packet.wire()) {
         log::error!("a capture ends: {error}");
         *capture = None;
     }

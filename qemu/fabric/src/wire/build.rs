@@ -1,85 +1,80 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-use super::{crc, opcode, Bth, Grh, Lrh, Operation, Transport};
+use super::{opcode, Bth, Frame, Grh, Lrh, Operation, Transport};
 use zerocopy::{Immutable, IntoBytes};
 
-/// Writes a packet into a buffer: headers first, then the payload, then [`Builder::finish`].
+/// Writes a packet into a frame: headers first, then the payload, then [`Builder::finish`].
 #[derive(Debug)]
 pub struct Builder {
-    buffer: Vec<u8>,
+    frame: Frame,
     bth: usize,
     payload: usize,
 }
 
 impl Builder {
-    /// Starts a packet in `buffer`, whose contents are dropped and whose capacity is kept. Lengths in
-    /// `lrh` and `grh`, and opcode and pad count in `bth`, are filled in by this type.
+    /// Starts a packet in `frame`, whose contents are dropped. Lengths in `lrh` and `grh`, and opcode and pad count in `bth`, are
+    /// filled in by this type.
     pub fn new(
-        mut buffer: Vec<u8>,
+        mut frame: Frame,
         mut lrh: Lrh,
         grh: Option<Grh>,
         mut bth: Bth,
         transport: Transport,
         operation: Operation,
     ) -> Self {
-        buffer.clear();
+        frame.clear();
         let lnh = if grh.is_some() {
             Lrh::LNH_GRH
         } else {
             Lrh::LNH_BTH
         };
         lrh.sl_lnh = lrh.sl_lnh & 0xf0 | lnh;
-        buffer.extend_from_slice(lrh.as_bytes());
+        frame.append(lrh.as_bytes());
         if let Some(grh) = grh {
-            buffer.extend_from_slice(grh.as_bytes());
+            frame.append(grh.as_bytes());
         }
         bth.opcode = opcode::pack(transport, operation);
-        let at = buffer.len();
-        buffer.extend_from_slice(bth.as_bytes());
-        let payload = buffer.len();
+        let at = frame.body_mut().len();
+        frame.append(bth.as_bytes());
         Self {
-            buffer,
+            frame,
             bth: at,
-            payload,
+            payload: at + size_of::<Bth>(),
         }
     }
 
     /// Appends an extended header; the order is that of [`super::Packet`].
     pub fn header<T: IntoBytes + Immutable>(mut self, header: &T) -> Self {
-        self.buffer.extend_from_slice(header.as_bytes());
-        self.payload = self.buffer.len();
+        self.frame.append(header.as_bytes());
+        self.payload += size_of::<T>();
         self
     }
 
-    /// Returns the place for `length` bytes of payload, zeroed.
+    /// Returns the place for `length` bytes of payload, with what another packet has left there: fill all of it.
     pub fn payload(&mut self, length: usize) -> &mut [u8] {
-        let at = self.buffer.len();
-        self.buffer.resize(at + length, 0);
-        &mut self.buffer[at..]
+        self.frame.extend(length)
     }
 
-    /// Pads, fills in the lengths and appends both CRCs. Returns the packet from LRH to VCRC.
-    pub fn finish(mut self) -> Vec<u8> {
-        let length = self.buffer.len() - self.payload;
+    /// Pads and fills in the lengths. The CRCs are computed when somebody wants to see them.
+    pub fn finish(mut self) -> Frame {
+        let length = self.frame.body_mut().len() - self.payload;
         let pad = length.wrapping_neg() & 3;
-        self.buffer.resize(self.buffer.len() + pad, 0);
-        let flags = &mut self.buffer[self.bth + 1];
+        self.frame.append(&[0; 3][..pad]);
+        let bytes = self.frame.body_mut();
+        let flags = &mut bytes[self.bth + 1];
         // CAST: At most 3.
         *flags = *flags & 0xcf | ((pad as u8) << 4);
-        let bytes = self.buffer.len() + 4;
+        // The lengths include the ICRC.
+        let total = bytes.len() + 4;
         // CAST: A packet is shorter than 8 KiB.
-        let words = (bytes / 4) as u16;
-        self.buffer[4..6].copy_from_slice(&words.to_be_bytes());
+        let words = (total / 4) as u16;
+        bytes[4..6].copy_from_slice(&words.to_be_bytes());
         if self.bth == 48 {
             // CAST: As above.
-            let global = (bytes - 48) as u16;
-            self.buffer[12..14].copy_from_slice(&global.to_be_bytes());
+            let global = (total - 48) as u16;
+            bytes[12..14].copy_from_slice(&global.to_be_bytes());
         }
-        let icrc = crc::icrc(&self.buffer);
-        self.buffer.extend_from_slice(&icrc);
-        let vcrc = crc::vcrc(&self.buffer);
-        self.buffer.extend_from_slice(&vcrc);
-        self.buffer
+        self.frame
     }
 }
 
@@ -90,7 +85,7 @@ mod tests {
     use proptest::prelude::*;
     use zerocopy::FromZeros;
 
-    fn build(global: bool, operation: Operation, payload: &[u8]) -> Vec<u8> {
+    fn build(global: bool, operation: Operation, payload: &[u8]) -> Frame {
         let lrh = Lrh {
             vl_lver: 0,
             sl_lnh: 0x30,
@@ -110,7 +105,7 @@ mod tests {
         bth.dest_qp = 0x12345.into();
         bth.ack_psn = (BTH_ACK_REQ | 0xabcdef).into();
         let mut b = Builder::new(
-            Vec::new(),
+            Frame::default(),
             lrh,
             global.then_some(grh),
             bth,
@@ -149,10 +144,16 @@ mod tests {
         fn what_is_built_parses_to_the_same(
             global: bool, operation in operation(), payload in prop::collection::vec(any::<u8>(), 0..4096),
         ) {
-            let bytes = build(global, operation, &payload);
+            let frame = build(global, operation, &payload);
+            let unsealed = frame.parse().unwrap();
+            let bytes = frame.clone().into_wire();
             prop_assert!(bytes.len() <= MAX_PACKET);
+            prop_assert_eq!(frame.wire_len(), bytes.len());
             Packet::check_vcrc(&bytes).unwrap();
             let packet = Packet::parse(&bytes).unwrap();
+            prop_assert_eq!(&packet, &unsealed);
+            let again = Frame::from_wire(&bytes).unwrap();
+            prop_assert_eq!(again.parse().unwrap(), unsealed);
             prop_assert_eq!(packet.payload, &payload[..]);
             prop_assert_eq!(packet.operation, operation);
             prop_assert_eq!(packet.bth.qpn(), 0x12345);
@@ -165,12 +166,11 @@ mod tests {
 
         #[test]
         fn a_flipped_bit_is_found(
-            operation in operation(), payload in prop::collection::vec(any::<u8>(), 0..300), at: prop::sample::Index, bit in 0u8..8,
+            operation in operation(), payload in prop::collection::vec(any::<u8>(), 0..300), at: prop::sample::Index, bit in 0usize..8,
         ) {
-            let mut bytes = build(false, operation, &payload);
-            let at = at.index(bytes.len());
-            bytes[at] ^= 1 << bit;
-            prop_assert!(Packet::check_vcrc(&bytes).is_err());
+            let mut frame = build(false, operation, &payload);
+            frame.flip(at.index(frame.wire_len()) * 8 + bit);
+            prop_assert!(frame.check_vcrc().is_err());
         }
 
         #[test]
@@ -181,7 +181,7 @@ mod tests {
 
         #[test]
         fn truncation_is_refused(operation in operation(), payload in prop::collection::vec(any::<u8>(), 0..300), cut in 1usize..60) {
-            let bytes = build(true, operation, &payload);
+            let bytes = build(true, operation, &payload).into_wire();
             prop_assert!(Packet::parse(&bytes[..bytes.len() - cut.min(bytes.len())]).is_err());
         }
     }

@@ -8,6 +8,7 @@
 
 mod build;
 mod crc;
+mod frame;
 mod header;
 mod opcode;
 mod parse;
@@ -15,6 +16,7 @@ pub mod roce;
 
 pub use build::Builder;
 pub use crc::{icrc, vcrc};
+pub use frame::Frame;
 pub use header::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Grh, Ieth, ImmDt, Lrh, Reth, BTH_ACK_REQ, BTH_SE,
 };

@@ -83,9 +83,14 @@ impl<'a> Packet<'a> {
             return Err(WireError::Length);
         }
         let (body, crcs) = bytes.split_at(bytes.len() - CRC_SIZE);
+        Self::parse_body(body, Some(&crcs[..4]))
+    }
+
+    /// Parses a packet from LRH to the end of the padding. Without an ICRC it is taken to be right.
+    pub(super) fn parse_body(body: &'a [u8], icrc: Option<&[u8]>) -> Result<Self, WireError> {
         let mut rest = body;
         let lrh: Lrh = take(&mut rest)?;
-        if lrh.bytes() + 2 != bytes.len() {
+        if lrh.bytes() != body.len() + 4 {
             return Err(WireError::Length);
         }
         let global = match lrh.lnh() {
@@ -107,7 +112,7 @@ impl<'a> Packet<'a> {
         if lrh.lver() != 0 || bth.flags & 0xf != 0 {
             return Err(WireError::Header);
         }
-        if crc::icrc(body) != crcs[..4] {
+        if icrc.is_some_and(|icrc| crc::icrc(body) != icrc) {
             return Err(WireError::Icrc);
         }
         let (transport, operation) =

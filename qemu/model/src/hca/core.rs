@@ -7,6 +7,7 @@ use super::port::Port;
 use super::queue::{Cq, Eq, Event};
 use crate::mem::Gate;
 use crate::shared::{FatalCause, Generation, Shared};
+use qiao_fabric::wire::Frame;
 use qiao_hw::caps::Caps;
 use qiao_hw::cmd::EqType;
 use qiao_hw::cqe::{Cqe, CqeStatus};
@@ -54,10 +55,10 @@ pub struct Core {
     pub cqs: HashMap<u32, Cq>,
     /// Ports, from 1 in the interface.
     pub ports: Vec<Port>,
-    /// Packets to be sent: port index and bytes.
-    pub outbox: Vec<(usize, Vec<u8>)>,
-    /// Buffers of packets that have been dealt with.
-    pub spare: Vec<Vec<u8>>,
+    /// Packets to be sent, each with the index of its port.
+    pub outbox: Vec<(usize, Frame)>,
+    /// Frames for packets to come, which the engine lends while queue pairs send.
+    pub spare: Vec<Frame>,
     /// CQs that have failed and whose queue pairs have not been told.
     pub failed_cqs: Vec<u32>,
     /// Pages that the rings of all queues keep.

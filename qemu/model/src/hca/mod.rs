@@ -19,7 +19,7 @@ use self::core::Core;
 use crate::shared::{Bell, CommandQueueSetup, FatalCause, Generation, Mail};
 use cmdq::CommandQueue;
 use qiao_fabric::link::Counters;
-use qiao_fabric::wire::{Packet, Transport};
+use qiao_fabric::wire::{Frame, Packet, Transport};
 use qiao_hw::bar::status;
 use qiao_hw::cmd::{Completion, Opcode};
 use qiao_hw::event::EventType;
@@ -30,9 +30,6 @@ use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 
 /// Packets that one queue pair sends before the next has its turn.
 const PUMP_BUDGET: usize = 32;
-
-/// Buffers that are kept for packets to come.
-const SPARE_BUFFERS: usize = 256;
 
 /// The queue that a doorbell slot belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -349,17 +346,14 @@ impl Hca {
         self.timers.push(Reverse((deadline, qpn)));
     }
 
-    /// Takes a packet that has come in on a port, from LRH to VCRC. The link has checked the VCRC.
-    pub fn packet_in(&mut self, port: usize, bytes: Vec<u8>, now: u64) {
+    /// Takes a packet that has come in on a port. The link has checked the VCRC.
+    pub fn packet_in(&mut self, port: usize, frame: &Frame, now: u64) {
         if self.core.failed {
             return;
         }
-        match Packet::parse(&bytes) {
+        match frame.parse() {
             Err(_) => self.core.ports[port].counters.rcv_errors += 1,
             Ok(packet) => self.deliver(port, &packet, now),
-        }
-        if self.core.spare.len() < SPARE_BUFFERS {
-            self.core.spare.push(bytes);
         }
     }
 

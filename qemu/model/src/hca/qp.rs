@@ -9,6 +9,7 @@ use super::rings::Rings;
 use crate::transport::{
     self, Atomic, Completion, Counter, Fault, Host, PortInfo, RecvWqe, SendWqe, Sge,
 };
+use qiao_fabric::wire::Frame;
 use qiao_hw::cqe::{cqe_flag, Cqe, OPCODE_RECV};
 use qiao_hw::event::EventType;
 use qiao_hw::qp::access;
@@ -224,11 +225,11 @@ impl Host for View<'_> {
             .unwrap_or_default()
     }
 
-    fn buffer(&mut self) -> Vec<u8> {
+    fn frame(&mut self) -> Frame {
         self.core.spare.pop().unwrap_or_default()
     }
 
-    fn transmit(&mut self, packet: Vec<u8>) {
+    fn transmit(&mut self, packet: Frame) {
         self.core.outbox.push((self.side.port, packet));
     }
 }

@@ -22,6 +22,7 @@ pub use path::PortInfo;
 pub use qp::Qp;
 pub use responder::MAX_MESSAGE;
 
+use qiao_fabric::wire::Frame;
 use qiao_hw::cqe::{CqeOpcode, CqeStatus};
 use qiao_hw::event::EventType;
 use qiao_hw::qp::Path;
@@ -249,8 +250,8 @@ pub trait Host {
     fn qpn(&self) -> u32;
     /// Returns what the headers say of the port.
     fn port(&self) -> PortInfo;
-    /// Returns an empty buffer for a packet.
-    fn buffer(&mut self) -> Vec<u8>;
-    /// Sends a packet, from LRH to VCRC.
-    fn transmit(&mut self, packet: Vec<u8>);
+    /// Returns a frame to build a packet in.
+    fn frame(&mut self) -> Frame;
+    /// Sends a packet.
+    fn transmit(&mut self, packet: Frame);
 }

@@ -4,7 +4,7 @@
 
 use super::attr::Settings;
 use super::Datagram;
-use qiao_fabric::wire::{Bth, Builder, Grh, Lrh, Operation, Transport, BTH_ACK_REQ, BTH_SE};
+use qiao_fabric::wire::{Bth, Builder, Frame, Grh, Lrh, Operation, Transport, BTH_ACK_REQ, BTH_SE};
 use qiao_hw::qp::{path_flag, Path};
 
 /// What the headers say of the local port.
@@ -47,17 +47,17 @@ impl<'a> Route<'a> {
 }
 
 /// Starts a packet to the peer of a connection.
-pub(super) fn start(settings: &Settings, port: PortInfo, buffer: Vec<u8>, head: Head) -> Builder {
+pub(super) fn start(settings: &Settings, port: PortInfo, frame: Frame, head: Head) -> Builder {
     let route = Route {
         service: settings.service,
         path: &settings.path,
         dest_qpn: settings.dest_qpn,
     };
-    start_on(route, port, buffer, head)
+    start_on(route, port, frame, head)
 }
 
 /// Starts a packet on a route.
-pub(super) fn start_on(route: Route<'_>, port: PortInfo, buffer: Vec<u8>, head: Head) -> Builder {
+pub(super) fn start_on(route: Route<'_>, port: PortInfo, frame: Frame, head: Head) -> Builder {
     let path = route.path;
     let lrh = Lrh {
         vl_lver: 0,
@@ -85,5 +85,5 @@ pub(super) fn start_on(route: Route<'_>, port: PortInfo, buffer: Vec<u8>, head: 
         dest_qp: route.dest_qpn.into(),
         ack_psn: (head.psn | if head.ack_req { BTH_ACK_REQ } else { 0 }).into(),
     };
-    Builder::new(buffer, lrh, grh, bth, route.service, head.operation)
+    Builder::new(frame, lrh, grh, bth, route.service, head.operation)
 }

@@ -9,7 +9,7 @@ use super::responder::syndrome;
 use super::unreliable::{qkey, refusal};
 use super::{Counter, Data, Fault, Host, SendWqe};
 use qiao_fabric::wire::{
-    psn_add, psn_diff, AtomicEth, Deth, Ieth, ImmDt, Operation, Packet, Reth, Transport,
+    psn_add, psn_diff, AtomicEth, Deth, Frame, Ieth, ImmDt, Operation, Packet, Reth, Transport,
 };
 use qiao_hw::cqe::CqeStatus;
 use qiao_hw::qp::QpState;
@@ -523,7 +523,7 @@ fn message(
     p: &Pending,
     index: u32,
     host: &mut impl Host,
-) -> Result<Vec<u8>, Fault> {
+) -> Result<Frame, Fault> {
     let wqe = &p.wqe;
     let mtu = settings.mtu.bytes();
     let first = index == 0;
@@ -545,9 +545,9 @@ fn message(
                 qkey: qkey(settings, datagram.qkey).into(),
                 src_qp: host.qpn().into(),
             };
-            start_on(Route::to(datagram), port, host.buffer(), head).header(&deth)
+            start_on(Route::to(datagram), port, host.frame(), head).header(&deth)
         }
-        None => start(settings, port, host.buffer(), head),
+        None => start(settings, port, host.frame(), head),
     };
     let ext = operation.ext();
     if ext.reth {
@@ -598,7 +598,7 @@ fn message_operation(opcode: SendOpcode, first: bool, last: bool) -> Operation {
 }
 
 /// Makes the request of a READ from response packet `index` on, or of an atomic.
-fn read_or_atomic(settings: &Settings, p: &Pending, index: u32, host: &mut impl Host) -> Vec<u8> {
+fn read_or_atomic(settings: &Settings, p: &Pending, index: u32, host: &mut impl Host) -> Frame {
     let wqe = &p.wqe;
     let offset = index * settings.mtu.bytes();
     let (va, rkey) = wqe.remote;
@@ -614,7 +614,7 @@ fn read_or_atomic(settings: &Settings, p: &Pending, index: u32, host: &mut impl 
         solicited: false,
     };
     let port = host.port();
-    let b = start(settings, port, host.buffer(), head);
+    let b = start(settings, port, host.frame(), head);
     if operation == Operation::ReadRequest {
         let reth = Reth {
             va: va.wrapping_add(u64::from(offset)).into(),

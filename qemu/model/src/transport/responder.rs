@@ -7,7 +7,7 @@ use super::path::{start, Head};
 use super::qp::{complete_recv_error, Qp};
 use super::{Atomic, Completion, Counter, Host, RecvWqe};
 use qiao_fabric::wire::{
-    psn_add, psn_diff, Aeth, AtomicAckEth, Operation, Packet, Transport, PSN_MASK,
+    psn_add, psn_diff, Aeth, AtomicAckEth, Frame, Operation, Packet, Transport, PSN_MASK,
 };
 use qiao_hw::cqe::{CqeOpcode, CqeStatus};
 use qiao_hw::event::EventType;
@@ -715,7 +715,7 @@ fn answer_packet(
     settings: &Settings,
     reply: &mut Reply,
     host: &mut impl Host,
-) -> Result<(Vec<u8>, bool), super::Fault> {
+) -> Result<(Frame, bool), super::Fault> {
     let port = host.port();
     let Reply { psn, msn, .. } = *reply;
     let ack = Aeth::new((syndrome::ACK << 5) | syndrome::NO_CREDITS, msn);
@@ -723,7 +723,7 @@ fn answer_packet(
         Answer::Ack => {
             let head = answer(Operation::Acknowledge, psn);
             Ok((
-                start(settings, port, host.buffer(), head)
+                start(settings, port, host.frame(), head)
                     .header(&ack)
                     .finish(),
                 true,
@@ -731,12 +731,12 @@ fn answer_packet(
         }
         Answer::Nak { code, .. } => {
             let head = answer(Operation::Acknowledge, psn);
-            let b = start(settings, port, host.buffer(), head);
+            let b = start(settings, port, host.frame(), head);
             Ok((b.header(&Aeth::new(*code, msn)).finish(), true))
         }
         Answer::Atomic { original } => {
             let head = answer(Operation::AtomicAcknowledge, psn);
-            let b = start(settings, port, host.buffer(), head).header(&ack);
+            let b = start(settings, port, host.frame(), head).header(&ack);
             let original = AtomicAckEth {
                 original: (*original).into(),
             };
@@ -758,7 +758,7 @@ fn answer_packet(
             };
             let offset = *sent * mtu;
             let head = answer(operation, psn_add(psn, *sent));
-            let mut b = start(settings, port, host.buffer(), head);
+            let mut b = start(settings, port, host.frame(), head);
             if operation.ext().aeth {
                 b = b.header(&ack);
             }

@@ -4,7 +4,7 @@
 
 use super::*;
 use qiao_fabric::link::{End, Faults, Link};
-use qiao_fabric::wire::{Packet, Transport};
+use qiao_fabric::wire::Transport;
 use qiao_hw::qp::{access, attr, Mtu, QpAttr, QpState};
 use rand::{rngs::SmallRng, Rng, SeedableRng};
 use std::collections::VecDeque;
@@ -23,7 +23,7 @@ struct Node {
     recvs: VecDeque<RecvWqe>,
     completions: Vec<Completion>,
     events: Vec<EventType>,
-    out: VecDeque<Vec<u8>>,
+    out: VecDeque<Frame>,
     lid: u16,
 }
 
@@ -134,10 +134,10 @@ impl Host for Node {
             pkey: 0xffff,
         }
     }
-    fn buffer(&mut self) -> Vec<u8> {
-        Vec::new()
+    fn frame(&mut self) -> Frame {
+        Frame::default()
     }
-    fn transmit(&mut self, packet: Vec<u8>) {
+    fn transmit(&mut self, packet: Frame) {
         self.out.push_back(packet);
     }
 }
@@ -228,7 +228,7 @@ impl Pair {
                 };
                 busy = true;
                 let i = usize::from(end == End::B);
-                if let Ok(packet) = Packet::parse(&bytes) {
+                if let Ok(packet) = bytes.parse() {
                     self.qps[i].packet_in(&packet, self.now, &mut self.nodes[i]);
                 }
             }
@@ -397,7 +397,7 @@ fn random_run(seed: u64, loss: f64) {
             }
             while let Some((end, bytes)) = pair.link.receive(pair.now) {
                 let i = usize::from(end == End::B);
-                let packet = Packet::parse(&bytes).unwrap();
+                let packet = bytes.parse().unwrap();
                 pair.qps[i].packet_in(&packet, pair.now, &mut pair.nodes[i]);
             }
             pair.now += 500;
@@ -592,10 +592,10 @@ fn rnr_retries_run_out_and_seven_is_for_ever() {
         pair.qps[0].timer(pair.now, &mut pair.nodes[0]);
         pair.qps[0].pump(pair.now, 9, &mut pair.nodes[0]);
         let p = pair.nodes[0].out.pop_front().expect("sent again");
-        pair.qps[1].packet_in(&Packet::parse(&p).unwrap(), pair.now, &mut pair.nodes[1]);
+        pair.qps[1].packet_in(&p.parse().unwrap(), pair.now, &mut pair.nodes[1]);
         pair.qps[1].pump(pair.now, 9, &mut pair.nodes[1]);
         let nak = pair.nodes[1].out.pop_front().expect("an RNR NAK");
-        pair.qps[0].packet_in(&Packet::parse(&nak).unwrap(), pair.now, &mut pair.nodes[0]);
+        pair.qps[0].packet_in(&nak.parse().unwrap(), pair.now, &mut pair.nodes[0]);
     }
     assert_eq!(pair.qps[0].state(), QpState::Rts);
 }

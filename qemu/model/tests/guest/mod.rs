@@ -66,6 +66,31 @@ pub const LOG_SQ: u8 = 5;
 pub const LOG_RQ: u8 = 4;
 const LOG_STRIDE: u8 = 6;
 
+/// Log2 of the entries of the rings of queue pairs.
+#[derive(Clone, Copy)]
+pub struct Depth {
+    pub cqe: u8,
+    pub sq: u8,
+    pub rq: u8,
+}
+
+impl Depth {
+    /// Offset of the send ring in the buffer.
+    fn sq_offset(self) -> u32 {
+        1 << (self.rq + LOG_STRIDE)
+    }
+
+    /// Pages of the buffer of a queue pair.
+    fn qp_pages(self) -> u64 {
+        (u64::from(self.sq_offset()) + ((BLOCK_SIZE as u64) << self.sq)).div_ceil(4096)
+    }
+
+    /// Pages of the buffer of a CQ: entries and doorbell record.
+    fn cq_pages(self) -> u64 {
+        (((1 << self.cqe) + 1) * 64_u64).div_ceil(4096)
+    }
+}
+
 /// A model in this process.
 pub struct World {
     pub dir: tempfile::TempDir,
@@ -134,6 +159,10 @@ pub struct Guest {
     rings: [u64; 2],
     /// Their size.
     pub log_eqe: u8,
+    /// Sizes of the queue pairs to come.
+    pub depth: Depth,
+    /// Path MTU of the connections to come.
+    pub mtu: Mtu,
 }
 
 /// A queue pair with a CQ of its own.
@@ -142,6 +171,7 @@ pub struct Queue {
     pub slot: u32,
     buffer: u64,
     pub cq: u64,
+    depth: Depth,
     consumer: u32,
     pub sent: u32,
     pub received: u32,
@@ -169,6 +199,12 @@ impl Guest {
             issued: 0,
             rings: [0; 2],
             log_eqe: 7,
+            depth: Depth {
+                cqe: LOG_CQE,
+                sq: LOG_SQ,
+                rq: LOG_RQ,
+            },
+            mtu: Mtu::Mtu1024,
         };
         let version = [&[0; 4][..], b"{\"capabilities\":{\"max_msg_fds\":16}}\0"].concat();
         guest.call(1, &version, false);
@@ -335,6 +371,11 @@ impl Guest {
         data
     }
 
+    /// The memory as a file.
+    pub fn file(&self) -> File {
+        self.memory.try_clone().unwrap()
+    }
+
     /// Takes pages that nobody has used.
     pub fn pages(&mut self, count: u64) -> u64 {
         let at = self.next_page * 4096;
@@ -461,14 +502,15 @@ impl Guest {
 
     /// As [`Guest::queue`], of any type.
     pub fn queue_of(&mut self, qp_type: QpType, n: u32, pdn: u32) -> Queue {
-        let (cq, buffer) = (self.pages(2), self.pages(1));
+        let depth = self.depth;
+        let (cq, buffer) = (self.pages(depth.cq_pages()), self.pages(depth.qp_pages()));
         let slot = 512 + 4 * n;
         let mut command = CreateCq::zeroed();
         command.cqn.set(n);
         command.eqn.set(1);
         command.slot.set(slot + 2);
-        command.log_entries = LOG_CQE;
-        command.buffer = contiguous(cq, 2, self.pages(1), self);
+        command.log_entries = depth.cqe;
+        command.buffer = contiguous(cq, depth.cq_pages() as u32, self.pages(1), self);
         self.command(&command).unwrap();
         let mut command = CreateQp::zeroed();
         command.qpn.set(n);
@@ -478,18 +520,19 @@ impl Guest {
         command.sq_slot.set(slot);
         command.rq_slot.set(slot + 1);
         command.qp_type = qp_type.to_wire();
-        command.log_sq_blocks = LOG_SQ;
-        command.log_rq_wqes = LOG_RQ;
+        command.log_sq_blocks = depth.sq;
+        command.log_rq_wqes = depth.rq;
         command.log_rq_stride = LOG_STRIDE;
-        command.sq_offset.set(1 << (LOG_RQ + LOG_STRIDE));
+        command.sq_offset.set(depth.sq_offset());
         command.max_sq_wqe.set(256);
-        command.buffer = page_list(buffer, 1);
+        command.buffer = contiguous(buffer, depth.qp_pages() as u32, self.pages(1), self);
         self.command(&command).unwrap();
         Queue {
             qpn: n,
             slot,
             buffer,
             cq,
+            depth,
             consumer: 0,
             sent: 0,
             received: 0,
@@ -519,7 +562,7 @@ impl Guest {
             .set(access::REMOTE_READ | access::REMOTE_WRITE | access::REMOTE_ATOMIC);
         a.path.dlid.set(lid);
         a.path.port = 1;
-        a.path_mtu = Mtu::Mtu1024.to_wire();
+        a.path_mtu = self.mtu.to_wire();
         a.dest_qpn.set(peer);
         a.rq_psn.set(0xff_fff0);
         a.sq_psn.set(0xff_fff0);
@@ -545,51 +588,77 @@ impl Guest {
 
     /// Posts a receive request.
     pub fn post_recv(&mut self, queue: &mut Queue, segment: DataSeg) {
+        self.place_recv(queue, segment);
+        self.ring(queue.slot + 1, queue.received.into());
+    }
+
+    /// Writes a receive request and does not ring.
+    pub fn place_recv(&mut self, queue: &mut Queue, segment: DataSeg) {
         let index = queue.received;
         let ctrl = RecvCtrl {
             num_sge: 1.into(),
             index: index.into(),
             rsvd: 0.into(),
         };
-        let slot = RingSize::from_log(LOG_RQ).unwrap().slot(index);
+        let slot = RingSize::from_log(queue.depth.rq).unwrap().slot(index);
         let at = queue.buffer + (u64::from(slot) << LOG_STRIDE);
         self.put(at, &[ctrl.as_bytes(), segment.as_bytes()].concat());
         queue.received += 1;
-        self.ring(queue.slot + 1, queue.received.into());
     }
 
     /// Posts a send request.
     pub fn post_send(&mut self, queue: &mut Queue, opcode: SendOpcode, segments: &[&[u8]]) {
+        self.place_send(queue, opcode, send_flag::SIGNALED, segments);
+        self.ring(queue.slot, queue.sent.into());
+    }
+
+    /// Writes a send request and does not ring.
+    pub fn place_send(
+        &mut self,
+        queue: &mut Queue,
+        opcode: SendOpcode,
+        flags: u8,
+        segments: &[&[u8]],
+    ) {
         let mut ctrl = SendCtrl::zeroed();
         ctrl.opcode = opcode.to_wire();
-        ctrl.flags = send_flag::SIGNALED;
+        ctrl.flags = flags;
         ctrl.size = 1 + segments.iter().map(|s| s.len() as u8 / 16).sum::<u8>();
         ctrl.num_sge = 1;
         ctrl.index.set(queue.sent);
-        self.post_raw(queue, &[&[ctrl.as_bytes()], segments].concat().concat());
+        self.place_raw(queue, &[&[ctrl.as_bytes()], segments].concat().concat());
     }
 
     /// Posts whatever is in a request.
     pub fn post_raw(&mut self, queue: &mut Queue, block: &[u8]) {
-        let ring = queue.buffer + (1 << (LOG_RQ + LOG_STRIDE));
+        self.place_raw(queue, block);
+        self.ring(queue.slot, queue.sent.into());
+    }
+
+    fn place_raw(&mut self, queue: &mut Queue, block: &[u8]) {
+        let ring = queue.buffer + u64::from(queue.depth.sq_offset());
         for part in block.chunks(BLOCK_SIZE) {
-            let slot = RingSize::from_log(LOG_SQ).unwrap().slot(queue.sent);
+            let slot = RingSize::from_log(queue.depth.sq).unwrap().slot(queue.sent);
             self.put(ring + u64::from(slot) * BLOCK_SIZE as u64, part);
             queue.sent += 1;
         }
-        self.ring(queue.slot, queue.sent.into());
     }
 
     /// Waits for the next completion.
     pub fn poll(&mut self, queue: &mut Queue) -> Cqe {
-        let size = RingSize::from_log(LOG_CQE).unwrap();
-        let index = queue.consumer;
+        self.poll_nth(queue, 1)
+    }
+
+    /// Waits for the next `count` completions and returns the last of them.
+    pub fn poll_nth(&mut self, queue: &mut Queue, count: u32) -> Cqe {
+        let size = RingSize::from_log(queue.depth.cqe).unwrap();
+        let index = queue.consumer + count - 1;
         let at = queue.cq + u64::from(size.slot(index)) * 64;
         let cqe = self.wait("a completion", |g| {
             let cqe = Cqe::read_from_bytes(&g.get(at, 64)).unwrap();
             is_written(size, index, cqe.owner.get()).then_some(cqe)
         });
-        queue.consumer += 1;
+        queue.consumer += count;
         let record = queue.cq + u64::from(size.entries()) * 64;
         self.put(record, &queue.consumer.to_le_bytes());
         cqe

@@ -31,7 +31,7 @@ impl Fields {
 }
 
 /// Makes a request of node 0 to node 1.
-fn packet(operation: Operation, fields: Fields, payload: &[u8]) -> Vec<u8> {
+fn packet(operation: Operation, fields: Fields, payload: &[u8]) -> Frame {
     let Fields {
         psn,
         va,
@@ -52,7 +52,7 @@ fn packet(operation: Operation, fields: Fields, payload: &[u8]) -> Vec<u8> {
         dest_qp: 7.into(),
         ack_psn: (psn | BTH_ACK_REQ).into(),
     };
-    let mut b = Builder::new(Vec::new(), lrh, None, bth, Transport::Rc, operation);
+    let mut b = Builder::new(Frame::default(), lrh, None, bth, Transport::Rc, operation);
     let ext = operation.ext();
     if ext.reth {
         b = b.header(&Reth {
@@ -81,8 +81,8 @@ fn packet(operation: Operation, fields: Fields, payload: &[u8]) -> Vec<u8> {
 
 impl Pair {
     /// Gives a packet to node 1.
-    fn feed(&mut self, bytes: &[u8]) {
-        let packet = Packet::parse(bytes).unwrap();
+    fn feed(&mut self, bytes: &Frame) {
+        let packet = bytes.parse().unwrap();
         self.qps[1].packet_in(&packet, self.now, &mut self.nodes[1]);
     }
 
@@ -90,8 +90,8 @@ impl Pair {
     fn answers(&mut self) -> Vec<(Operation, u32, Option<u8>)> {
         while self.qps[1].pump(self.now, 64, &mut self.nodes[1]) {}
         let sent = std::mem::take(&mut self.nodes[1].out);
-        let describe = |bytes: Vec<u8>| {
-            let p = Packet::parse(&bytes).unwrap();
+        let describe = |bytes: Frame| {
+            let p = bytes.parse().unwrap();
             (p.operation, p.bth.psn(), p.aeth.map(|aeth| aeth.syndrome()))
         };
         sent.into_iter().map(describe).collect()
@@ -270,7 +270,7 @@ fn losses_while_the_receiver_is_not_ready_do_not_add_up() {
         pair.feed(&request);
         pair.qps[1].pump(pair.now, 9, &mut pair.nodes[1]);
         let nak = pair.nodes[1].out.pop_front().expect("an RNR NAK");
-        let nak = Packet::parse(&nak).unwrap();
+        let nak = nak.parse().unwrap();
         pair.qps[0].packet_in(&nak, pair.now, &mut pair.nodes[0]);
     }
     assert_eq!(statuses(&pair.nodes[0]), []);
@@ -311,7 +311,7 @@ fn any_packets_are_survived() {
             let operation = Operation::ALL[rng.random_range(0..Operation::ALL.len())];
             let bytes = packet(operation, fields, &vec![7; size]);
             // The payload stands for the headers of responses.
-            if let Ok(packet) = Packet::parse(&bytes) {
+            if let Ok(packet) = bytes.parse() {
                 pair.qps[1].packet_in(&packet, pair.now, &mut pair.nodes[1]);
             }
             pair.now += 1000;
