@@ -2,6 +2,7 @@
 
 //! A link between two ports: order, delay, faults and counters.
 
+use crate::counters::Counters;
 use crate::wire::{Frame, WireError};
 use rand::{rngs::SmallRng, Rng, SeedableRng};
 use std::collections::VecDeque;
@@ -48,18 +49,6 @@ pub struct Faults {
     pub reorder_ns: u64,
     /// Delay of every packet in nanoseconds.
     pub delay_ns: u64,
-}
-
-/// Counters of a port, named as IBTA 16.1.3.5 and 16.1.4.11 name them; data in units of 4 bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-#[expect(missing_docs, reason = "the names are those of the specification")]
-pub struct Counters {
-    pub xmit_data: u64,
-    pub rcv_data: u64,
-    pub xmit_pkts: u64,
-    pub rcv_pkts: u64,
-    pub rcv_errors: u64,
-    pub xmit_discards: u64,
 }
 
 #[derive(Debug)]

@@ -18,6 +18,8 @@ macro_rules! header {
     };
 }
 
+pub(crate) use header;
+
 header! {
     /// Local route header (IBTA 7.7).
     pub struct Lrh[8] {

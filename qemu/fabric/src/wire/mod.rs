@@ -17,6 +17,7 @@ pub mod roce;
 pub use build::Builder;
 pub use crc::{icrc, vcrc};
 pub use frame::Frame;
+pub(crate) use header::header;
 pub use header::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Grh, Ieth, ImmDt, Lrh, Reth, BTH_ACK_REQ, BTH_SE,
 };
