@@ -33,10 +33,7 @@ impl Counters {
             multicast_xmit_pkts: f(self.multicast_xmit_pkts, other.multicast_xmit_pkts),
             multicast_rcv_pkts: f(self.multicast_rcv_pkts, other.multicast_rcv_pkts),
             rcv_errors: f(self.rcv_errors, other.rcv_errors),
-            rcv_switch_relay_errors: f(
-                self.rcv_switch_relay_errors,
-                other.rcv_switch_relay_errors,
-            ),
+            rcv_switch_relay_errors: f(self.rcv_switch_relay_errors, other.rcv_switch_relay_errors),
             rcv_constraint_errors: f(self.rcv_constraint_errors, other.rcv_constraint_errors),
             xmit_discards: f(self.xmit_discards, other.xmit_discards),
             xmit_constraint_errors: f(self.xmit_constraint_errors, other.xmit_constraint_errors),

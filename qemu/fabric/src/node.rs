@@ -302,7 +302,9 @@ impl Node {
     pub fn switch(guid: u64, ports: u8, maker: Maker, description: &str) -> Self {
         let mut node = Self::new(NodeKind::Switch, guid, ports, maker, description);
         let inputs = usize::from(ports) + 1;
-        node.ports = (0..=ports).map(|_| Port::new(guid, inputs, PKEYS)).collect();
+        node.ports = (0..=ports)
+            .map(|_| Port::new(guid, inputs, PKEYS))
+            .collect();
         // A base port 0 has no link and is always there (IBTA 18.2.4.1).
         node.ports[0].info.set_state(LinkState::Active);
         node.ports[0].info.set_physical(PhysicalState::LinkUp);

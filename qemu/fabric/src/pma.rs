@@ -95,18 +95,14 @@ fn sum(node: &Node, numbers: &[u8], table: usize) -> Counters {
 }
 
 /// Makes the counters that `mask` selects zero.
-fn set(
-    node: &mut Node,
-    numbers: &[u8],
-    table: usize,
-    value: impl Fn(u64) -> u64,
-    mask: &Counters,
-) {
+fn set(node: &mut Node, numbers: &[u8], table: usize, value: impl Fn(u64) -> u64, mask: &Counters) {
     for &number in numbers {
         let Some(port) = node.port_mut(number) else {
             continue;
         };
-        let now = port.counters.zip(Counters::default(), |now, _| now.wrapping_sub(value(now)));
+        let now = port
+            .counters
+            .zip(Counters::default(), |now, _| now.wrapping_sub(value(now)));
         let base = &mut port.counter_base[table];
         let keep = base.zip(*mask, |base, mask| base & !mask);
         *base = keep.zip(now.zip(*mask, |now, mask| now & mask), |a, b| a | b);
@@ -128,7 +124,11 @@ fn short_mask(request: &PortCounters) -> Counters {
         rcv_constraint_errors: mask(select::RCV_CONSTRAINT_ERRORS),
         xmit_discards: mask(select::XMIT_DISCARDS),
         xmit_constraint_errors: mask(select::XMIT_CONSTRAINT_ERRORS),
-        xmit_wait: if request.select2 & 1 != 0 { u64::MAX } else { 0 },
+        xmit_wait: if request.select2 & 1 != 0 {
+            u64::MAX
+        } else {
+            0
+        },
         vl15_dropped: mask(select::VL15_DROPPED),
         link_downed: mask(select::LINK_DOWNED),
         ..Counters::default()
@@ -227,7 +227,10 @@ mod tests {
         let (_, all) = counters(&mut node, method::GET, ALL_PORTS, 0);
         assert_eq!((all.xmit_pkts.get(), all.rcv_errors.get()), (u32::MAX, 12));
         let (_, after) = counters(&mut node, method::SET, 1, select::RCV_ERRORS);
-        assert_eq!((after.xmit_pkts.get(), after.rcv_errors.get()), (u32::MAX, 0));
+        assert_eq!(
+            (after.xmit_pkts.get(), after.rcv_errors.get()),
+            (u32::MAX, 0)
+        );
         node.port_mut(1).unwrap().counters.rcv_errors += 2;
         let (_, later) = counters(&mut node, method::GET, 1, 0);
         assert_eq!((later.port, later.rcv_errors.get()), (1, 2));
@@ -252,7 +255,10 @@ mod tests {
     #[test]
     fn what_is_not_there_is_refused() {
         let mut node = Node::adapter(0x10, 1, MAKER, "one port");
-        assert_eq!(counters(&mut node, method::GET, 2, 0).0, status::INVALID_VALUE);
+        assert_eq!(
+            counters(&mut node, method::GET, 2, 0).0,
+            status::INVALID_VALUE
+        );
         let mut mad = request(method::GET, 0x77);
         process(&mut node, &mut mad);
         assert_eq!(mad.head.status.get(), status::UNSUPPORTED_ATTRIBUTE);

@@ -123,7 +123,11 @@ fn get(node: &Node, from: &Arrival, smp: &mut Smp, show_key: bool) -> Result<(),
             let number = pkey_port(node, from, modifier);
             let pkeys = &node.port(number).ok_or(INVALID)?.pkeys;
             let mut block = PkeyBlock::new_zeroed();
-            for (out, pkey) in block.pkeys.iter_mut().zip(part(pkeys, modifier & 0xffff, 32)?) {
+            for (out, pkey) in block
+                .pkeys
+                .iter_mut()
+                .zip(part(pkeys, modifier & 0xffff, 32)?)
+            {
                 out.set(*pkey);
             }
             smp.set_attribute(&block);
@@ -203,8 +207,7 @@ fn node_info(node: &Node, from: &Arrival, smp: &mut Smp) -> Result<(), Refused> 
     let mut info = node.info;
     info.port_guid.set(node.port(number).ok_or(INVALID)?.guid());
     let vendor = info.port_vendor.get() & 0xff_ffff;
-    info.port_vendor
-        .set((u32::from(from.port) << 24) | vendor);
+    info.port_vendor.set((u32::from(from.port) << 24) | vendor);
     smp.set_attribute(&info);
     Ok(())
 }

@@ -3,11 +3,11 @@
 //! The configuration file and the HCAs that it describes.
 
 use crate::function::{Registers, CAPS_OFFSET};
-use crate::hca::port::Port;
 use crate::hca::CommandFault;
 use crate::pci::Identity;
 use anyhow::{bail, ensure, Context, Result};
 use qiao_fabric::link::Faults;
+use qiao_fabric::node::{Maker, Node};
 use qiao_hw::bar::{self, size};
 use qiao_hw::caps::{feature, Caps};
 use serde::Deserialize;
@@ -237,23 +237,21 @@ impl HcaConfig {
         self.guid.unwrap_or_else(|| derived_guid(&self.name))
     }
 
-    /// Returns the ports with their `lids`.
-    pub fn make_ports(&self, lids: &[u16]) -> Vec<Port> {
-        let port = |(n, &lid): (u64, &u16)| Port {
-            guid: self.node_guid().wrapping_add(n),
-            lid,
-            link_up: false,
-            counters: Default::default(),
-            capabilities: 0,
+    /// Returns the HCA as subnet management sees it.
+    pub fn make_node(&self) -> Node {
+        let maker = Maker {
+            vendor: VENDOR_OUI,
+            device: bar::pci::MODEL_DEVICE as u16,
+            revision: HW_VERSION,
         };
-        (1..).zip(lids).map(port).collect()
+        Node::adapter(self.node_guid(), self.ports, maker, &self.name)
     }
 
     /// Returns the capabilities that the device keeps.
     pub fn caps(&self) -> Caps {
         let mut caps = Caps::zeroed();
         caps.features
-            .set(feature::RC | feature::UC | feature::UD | feature::ATOMIC);
+            .set(feature::RC | feature::UC | feature::UD | feature::ATOMIC | feature::MAD);
         caps.fw_version.set(1 << 16);
         caps.node_guid.set(self.node_guid());
         caps.sys_image_guid.set(self.node_guid());
@@ -282,7 +280,7 @@ impl HcaConfig {
         caps.local_ack_delay = 15;
         caps.vendor_id.set(VENDOR_OUI);
         caps.vendor_part.set(bar::pci::MODEL_DEVICE);
-        caps.hw_version.set(1);
+        caps.hw_version.set(HW_VERSION);
         caps
     }
 
@@ -335,6 +333,9 @@ impl HcaConfig {
         }
     }
 }
+
+/// Version of the device that the model is.
+const HW_VERSION: u32 = 1;
 
 /// The block of addresses that QEMU uses for its devices; locally administered.
 const VENDOR_OUI: u32 = 0x52_5400;

@@ -10,6 +10,7 @@ use crate::mem::Gate;
 use crate::shared::{FatalCause, Mailbox};
 use qiao_fabric::capture::Capture;
 use qiao_fabric::link::{End, Link};
+use qiao_fabric::mad::LinkState;
 use qiao_fabric::wire::Frame;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use std::collections::VecDeque;
@@ -18,6 +19,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::mpsc::Receiver;
 use std::sync::Arc;
 use std::time::Instant;
+
+/// VL of subnet management.
+const VL15: u8 = 15;
 
 /// Packets of one link that one turn delivers at most, so that doorbells are seen in time.
 const DELIVER_BUDGET: usize = 64;
@@ -60,15 +64,23 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Makes the engine and brings the links up. `gone` has one switch per HCA.
+    /// Makes the engine, configures the ports and brings the links up. `lids` has the LID of each port by HCA, `gone` one
+    /// switch per HCA.
     pub fn new(
         hcas: Vec<Hca>,
         wires: Vec<Wire>,
+        lids: &[Vec<u16>],
         gone: Vec<Gone>,
         mailbox: Arc<Mailbox>,
         orders: Receiver<Order>,
     ) -> Self {
-        let ports = |hca: &Hca| hca.core.ports.iter().map(|_| Socket::default()).collect();
+        let ports = |hca: &Hca| {
+            hca.core
+                .counters
+                .iter()
+                .map(|_| Socket::default())
+                .collect()
+        };
         let mut sockets: Vec<Vec<Socket>> = hcas.iter().map(ports).collect();
         for (n, wire) in wires.iter().enumerate() {
             for (id, end) in wire.ends.into_iter().zip([End::A, End::B]) {
@@ -89,7 +101,12 @@ impl Engine {
             start,
         };
         for wire in 0..engine.wires.len() {
-            engine.set_link(wire, true);
+            engine.set_link(wire, true, 0);
+        }
+        for (hca, lids) in engine.hcas.iter_mut().zip(lids) {
+            for (port, &lid) in lids.iter().enumerate() {
+                hca.configure(port, lid, 0);
+            }
         }
         engine
     }
@@ -148,7 +165,7 @@ impl Engine {
     fn turn(&mut self) -> bool {
         let now = self.now();
         while let Ok(order) = self.orders.try_recv() {
-            let answer = self.obey(order.command);
+            let answer = self.obey(order.command, now);
             // The client may have gone.
             let _ = order.answer.send(answer);
         }
@@ -184,9 +201,15 @@ impl Engine {
             let Some(socket) = self.sockets[n].get_mut(port) else {
                 continue;
             };
+            let own = self.hcas[n].core.link_port(port);
+            let Some(lrh) = packet.lrh() else { continue };
+            // Before a port is active only subnet management leaves it (IBTA 7.2.7).
+            if lrh.vl() != VL15 && own.state() != LinkState::Active {
+                self.hcas[n].link_counters[port].xmit_discards += 1;
+                continue;
+            }
             record(&mut socket.capture, now, &mut packet);
-            let own = self.hcas[n].core.ports[port].lid;
-            let to_itself = packet.lrh().is_some_and(|lrh| lrh.dlid.get() == own);
+            let to_itself = own.info.has_lid(lrh.dlid.get());
             match socket.wire {
                 _ if to_itself => self.loopback.push_back((PortId { hca: n, port }, packet)),
                 Some((wire, end)) => self.wires[wire].link.send(end, now, packet),
@@ -227,17 +250,24 @@ impl Engine {
         }
     }
 
-    fn set_link(&mut self, wire: usize, up: bool) {
+    fn set_link(&mut self, wire: usize, up: bool, now: u64) {
         self.wires[wire].link.set_up(up);
         for id in self.wires[wire].ends {
-            self.hcas[id.hca].set_link(id.port, up);
+            let hca = &mut self.hcas[id.hca];
+            hca.set_link(id.port, up, now);
+            if up {
+                let lid = hca.core.link_port(id.port).info.lid.get();
+                hca.configure(id.port, lid, now);
+            }
         }
     }
 
-    fn obey(&mut self, command: Command) -> Answer {
+    fn obey(&mut self, command: Command, now: u64) -> Answer {
         match command {
             Command::Dump => Answer::Dump(self.hcas.iter().map(Hca::dump).collect()),
-            Command::Link { link, up } => self.with_wire(link, |engine| engine.set_link(link, up)),
+            Command::Link { link, up } => {
+                self.with_wire(link, |engine| engine.set_link(link, up, now))
+            }
             Command::Faults { link, faults } => {
                 self.with_wire(link, |engine| engine.wires[link].link.set_faults(faults))
             }

@@ -49,7 +49,7 @@ impl Model {
                 vectors: Vectors::new(identity.vectors),
                 status: Status::default(),
             });
-            let core = Core::new(Arc::clone(&shared), hca.caps(), hca.make_ports(&lids[n]));
+            let core = Core::new(Arc::clone(&shared), hca.caps(), hca.make_node());
             let slots = identity.bars[1] / SLOT_SIZE as u64;
             let mut made = Hca::new(hca.name.clone(), core, slots as u32);
             made.command_faults.clone_from(&hca.command_faults);
@@ -62,7 +62,7 @@ impl Model {
             servers.push((server, function));
         }
         let wires = wires(config)?;
-        let mut engine = Engine::new(hcas, wires, switches, Arc::clone(&mailbox), receiver);
+        let mut engine = Engine::new(hcas, wires, &lids, switches, Arc::clone(&mailbox), receiver);
         captures(config, &mut engine)?;
         let control = match &config.control {
             None => None,

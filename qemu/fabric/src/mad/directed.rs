@@ -63,11 +63,19 @@ fn receive_returning(smp: &mut Smp, is_switch: bool) -> Step {
     let [pointer, count] = smp.head.hops;
     // C14-13, first case: routed by LID up to here.
     if count != 0 && pointer == count + 1 {
-        return if is_switch { step_back(smp) } else { Step::Discard };
+        return if is_switch {
+            step_back(smp)
+        } else {
+            Step::Discard
+        };
     }
     // Second case: a switch on the way.
     if (2..=count).contains(&pointer) {
-        return if is_switch { step_back(smp) } else { Step::Discard };
+        return if is_switch {
+            step_back(smp)
+        } else {
+            Step::Discard
+        };
     }
     // Third case: the end of the directed part.
     if pointer == 1 {

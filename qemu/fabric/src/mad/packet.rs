@@ -99,7 +99,14 @@ impl Address {
             qkey: self.qkey.into(),
             src_qp: self.source_qp.into(),
         };
-        let start = Builder::new(frame, lrh, self.grh, bth, Transport::Ud, Operation::SendOnly);
+        let start = Builder::new(
+            frame,
+            lrh,
+            self.grh,
+            bth,
+            Transport::Ud,
+            Operation::SendOnly,
+        );
         let mut builder = start.header(&deth);
         builder.payload(MAD_SIZE).copy_from_slice(mad);
         builder.finish()

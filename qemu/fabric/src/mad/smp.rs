@@ -54,7 +54,10 @@ impl Smp {
         smp.head.method = method;
         smp.head.attribute.set(attribute);
         smp.head.modifier.set(modifier);
-        assert!(path.len() <= usize::from(Self::MAX_HOPS), "the path is too long");
+        assert!(
+            path.len() <= usize::from(Self::MAX_HOPS),
+            "the path is too long"
+        );
         // CAST: At most 63.
         smp.head.hops = [0, path.len() as u8];
         smp.directed_slid.set(PERMISSIVE_LID);

@@ -3,10 +3,12 @@
 //! What all queue pairs of an HCA use: keys, queues, ports and the way out.
 
 use super::mkey::Mkeys;
-use super::port::Port;
+use super::port::{TransportCounters, HOST_CAPABILITIES};
 use super::queue::{Cq, Eq, Event};
 use crate::mem::Gate;
 use crate::shared::{FatalCause, Generation, Shared};
+use crate::transport::Counter;
+use qiao_fabric::node::{Node, Port};
 use qiao_fabric::wire::Frame;
 use qiao_hw::caps::Caps;
 use qiao_hw::cmd::EqType;
@@ -36,6 +38,12 @@ pub struct Oddities {
     pub stray_packets: u64,
 }
 
+/// Returns the number of the port with an index.
+pub fn port_number(index: usize) -> u8 {
+    // CAST: A device has at most 255 ports.
+    index as u8 + 1
+}
+
 /// The objects that queue pairs refer to.
 #[derive(Debug)]
 pub struct Core {
@@ -53,8 +61,10 @@ pub struct Core {
     pub eqs: HashMap<u32, Eq>,
     /// Completion queues.
     pub cqs: HashMap<u32, Cq>,
-    /// Ports, from 1 in the interface.
-    pub ports: Vec<Port>,
+    /// What subnet management knows of the HCA and its ports.
+    pub node: Node,
+    /// What the transport has counted, by port.
+    pub counters: Vec<TransportCounters>,
     /// Packets to be sent, each with the index of its port.
     pub outbox: Vec<(usize, Frame)>,
     /// Frames for packets to come, which the engine lends while queue pairs send.
@@ -71,7 +81,7 @@ pub struct Core {
 
 impl Core {
     /// Makes the objects of a device that has none.
-    pub fn new(shared: Arc<Shared>, caps: Caps, ports: Vec<Port>) -> Self {
+    pub fn new(shared: Arc<Shared>, caps: Caps, node: Node) -> Self {
         Self {
             shared,
             generation: Generation::default(),
@@ -80,7 +90,8 @@ impl Core {
             mkeys: Mkeys::default(),
             eqs: HashMap::new(),
             cqs: HashMap::new(),
-            ports,
+            counters: vec![TransportCounters::default(); node.info.num_ports.into()],
+            node,
             outbox: Vec::new(),
             spare: Vec::new(),
             failed_cqs: Vec::new(),
@@ -101,10 +112,43 @@ impl Core {
         self.failed_cqs.clear();
         self.ring_pages = 0;
         self.failed = false;
-        for port in &mut self.ports {
-            port.counters = Default::default();
-            port.capabilities = 0;
+        self.counters.fill(TransportCounters::default());
+        for index in 0..self.counters.len() {
+            let info = &mut self.link_port_mut(index).info;
+            let mask = info.capability_mask.get() & !HOST_CAPABILITIES;
+            info.capability_mask.set(mask);
         }
+    }
+
+    /// Returns a port, by its index from 0, as subnet management knows it.
+    pub fn link_port(&self, index: usize) -> &Port {
+        let port = self.node.port(port_number(index));
+        port.unwrap_or_else(|| unreachable!("port {index} is not one of the HCA's"))
+    }
+
+    /// As [`Core::link_port`].
+    pub fn link_port_mut(&mut self, index: usize) -> &mut Port {
+        let port = self.node.port_mut(port_number(index));
+        port.unwrap_or_else(|| unreachable!("port {index} is not one of the HCA's"))
+    }
+
+    /// Counts something on a port.
+    pub fn count(&mut self, port: usize, counter: Counter) {
+        if counter == Counter::QkeyViolations {
+            let count = &mut self.link_port_mut(port).info.qkey_violations;
+            count.set(count.get().saturating_add(1));
+        }
+        self.counters[port].count(counter);
+    }
+
+    /// Raises an event of a port.
+    pub fn port_event(&mut self, port: u8, event_type: EventType) {
+        self.async_event(Event {
+            event_type,
+            port,
+            id: 0,
+            data: 0,
+        });
     }
 
     /// Returns how many more pages objects may keep.

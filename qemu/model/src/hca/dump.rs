@@ -5,6 +5,8 @@
 use super::core::Oddities;
 use super::port::TransportCounters;
 use super::{Hca, QueuePair};
+use qiao_fabric::counters::Counters;
+use qiao_fabric::mad::LinkState;
 use qiao_hw::cmd::EqType;
 use serde::Serialize;
 
@@ -80,8 +82,9 @@ pub struct QpDump {
 pub struct PortDump {
     pub guid: String,
     pub lid: u16,
-    pub link_up: bool,
-    pub link: qiao_fabric::link::Counters,
+    pub sm_lid: u16,
+    pub state: LinkState,
+    pub link: Counters,
     pub transport: TransportCounters,
 }
 
@@ -146,14 +149,16 @@ impl Hca {
     }
 
     fn ports(&self) -> Vec<PortDump> {
-        let ports = self.core.ports.iter().zip(&self.link_counters);
+        let counters = self.link_counters.iter().zip(&self.core.counters);
+        let ports = self.core.node.ports().zip(counters);
         ports
-            .map(|(port, link)| PortDump {
-                guid: format!("{:016x}", port.guid),
-                lid: port.lid,
-                link_up: port.link_up,
+            .map(|((_, port), (link, transport))| PortDump {
+                guid: format!("{:016x}", port.guid()),
+                lid: port.info.lid.get(),
+                sm_lid: port.info.sm_lid.get(),
+                state: port.state(),
                 link: *link,
-                transport: port.counters,
+                transport: *transport,
             })
             .collect()
     }

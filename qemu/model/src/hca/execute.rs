@@ -5,13 +5,14 @@
 use super::buffer::{Buffer, WalkError};
 use super::core::Pd;
 use super::mkey::{key_parts, rights_are_valid, Memory, Mkey};
-use super::port::{path_is_valid, DEFAULT_PKEY, GIDS, HOST_CAPABILITIES, PKEYS};
+use super::port::{self, path_is_valid, GIDS, HOST_CAPABILITIES};
 use super::qp::{QueuePair, Side};
 use super::queue::{Cq, Eq};
 use super::rings::{Limits, Rings, Shape};
 use super::{Hca, SlotOwner};
 use crate::transport::MAX_MESSAGE;
-use crate::transport::{self, ModifyError};
+use crate::transport::{self, ModifyError, Special};
+use qiao_fabric::node::PKEYS;
 use qiao_fabric::wire::Transport;
 use qiao_hw::caps::Caps;
 use qiao_hw::cmd::{
@@ -69,13 +70,15 @@ fn ring_size(log: u8, log_max: u8) -> Result<RingSize, Refused> {
     RingSize::from_log(log).ok_or(Status::BadOperand)
 }
 
-/// Returns the transport of a type of QP; [`None`] if the device does not announce it.
-fn service(qp_type: u8) -> Option<Transport> {
+/// Returns the transport of a type of QP, and what it is for; [`None`] if the device does not announce it.
+fn service(qp_type: u8) -> Option<(Transport, Special)> {
     match QpType::from_wire(qp_type)? {
-        QpType::Rc => Some(Transport::Rc),
-        QpType::Uc => Some(Transport::Uc),
-        QpType::Ud => Some(Transport::Ud),
-        QpType::Smi | QpType::Gsi | QpType::XrcIni | QpType::XrcTgt => None,
+        QpType::Rc => Some((Transport::Rc, Special::None)),
+        QpType::Uc => Some((Transport::Uc, Special::None)),
+        QpType::Ud => Some((Transport::Ud, Special::None)),
+        QpType::Smi => Some((Transport::Ud, Special::Smi)),
+        QpType::Gsi => Some((Transport::Ud, Special::Gsi)),
+        QpType::XrcIni | QpType::XrcTgt => None,
     }
 }
 
@@ -106,8 +109,7 @@ impl Hca {
             Opcode::QueryPkey => run(entry, |c| self.query_pkey(c)),
             Opcode::QueryPortCounters => run(entry, |c| self.query_port_counters(c)),
             Opcode::ModifyPort => run(entry, |c| self.modify_port(c)),
-            // Without `feature::MAD`.
-            Opcode::ExecMad => run(entry, |_: ExecMad| Err(Status::BadOpcode)),
+            Opcode::ExecMad => run(entry, |c: ExecMad| self.exec_mad(&c, now)),
         }
     }
 
@@ -132,9 +134,9 @@ impl Hca {
         Ok(())
     }
 
-    fn port_index(&self, port: u8) -> Result<usize, Refused> {
+    pub(super) fn port_index(&self, port: u8) -> Result<usize, Refused> {
         let index = usize::from(port).checked_sub(1).ok_or(Status::BadOperand)?;
-        require(index < self.core.ports.len(), Status::BadOperand)?;
+        require(index < self.core.counters.len(), Status::BadOperand)?;
         Ok(index)
     }
 
@@ -297,7 +299,8 @@ impl Hca {
         // QP0 and QP1 are for management (IBTA 3.9.1), and other types need features that the device
         // does not announce.
         require(qpn > 1, Status::BadOperand)?;
-        let service = service(cmd.qp_type).ok_or(Status::BadOperand)?;
+        let (service, special) = service(cmd.qp_type).ok_or(Status::BadOperand)?;
+        let place = self.special_place(&cmd, special)?;
         require(
             cmd.srqn.get() == 0 && cmd.xrcdn.get() == 0,
             Status::BadOperand,
@@ -317,34 +320,62 @@ impl Hca {
         }
         let slots = [cmd.sq_slot.get(), cmd.rq_slot.get()];
         self.free_slots(&slots)?;
-        let rings = self.rings(&cmd, service)?;
+        let rings = self.rings(&cmd, service, special)?;
         self.core.ring_pages += rings.pages();
         self.slots.insert(slots[0], SlotOwner::Send(qpn));
         self.slots.insert(slots[1], SlotOwner::Recv(qpn));
         let side = Side {
             qpn,
+            wire_qpn: place.map_or(qpn, |(_, number)| number),
             pdn: cmd.pdn.get(),
             send_cqn: cmd.send_cqn.get(),
             recv_cqn: cmd.recv_cqn.get(),
             slots,
             kernel: flags & qp_flag::KERNEL != 0,
             rings,
-            port: 0,
+            port: place.map_or(0, |(port, _)| port),
             timer: None,
         };
         self.change_users(&side, 1);
-        self.qps.insert(
-            qpn,
-            QueuePair {
-                transport: transport::Qp::new(service),
-                side,
-            },
-        );
+        let transport = match place {
+            Some(place) => {
+                self.special.insert(place, qpn);
+                transport::Qp::new_special(special, cmd.port)
+            }
+            None => transport::Qp::new(service),
+        };
+        self.qps.insert(qpn, QueuePair { transport, side });
         Ok(NoReply {})
     }
 
+    /// Returns the index of the port of a special queue pair and its number in packets; [`None`] if it is no special one.
+    fn special_place(
+        &self,
+        cmd: &CreateQp,
+        special: Special,
+    ) -> Result<Option<(usize, u32)>, Refused> {
+        let number = match special {
+            Special::None => {
+                require(cmd.port == 0, Status::BadOperand)?;
+                return Ok(None);
+            }
+            Special::Smi => 0,
+            Special::Gsi => 1,
+        };
+        let place = (self.port_index(cmd.port)?, number);
+        let kernel = cmd.flags.get() & qp_flag::KERNEL != 0;
+        require(kernel, Status::BadOperand)?;
+        require(!self.special.contains_key(&place), Status::Exists)?;
+        Ok(Some(place))
+    }
+
     /// Checks the rings of a new queue pair.
-    fn rings(&self, cmd: &CreateQp, service: Transport) -> Result<Rings, Refused> {
+    fn rings(
+        &self,
+        cmd: &CreateQp,
+        service: Transport,
+        special: Special,
+    ) -> Result<Rings, Refused> {
         let caps = self.caps();
         let (sq_offset, rq_offset) = (cmd.sq_offset.get(), cmd.rq_offset.get());
         require(
@@ -371,6 +402,7 @@ impl Hca {
             max_sq_wqe,
             max_message: MAX_MESSAGE,
             datagrams: service == Transport::Ud,
+            pkeys: if special == Special::Gsi { PKEYS } else { 1 },
         };
         let signal_all = cmd.flags.get() & qp_flag::SIGNAL_ALL != 0;
         Ok(Rings::new(buffer, &shape, limits, signal_all))
@@ -395,6 +427,7 @@ impl Hca {
         for slot in qp.side.slots {
             self.slots.remove(&slot);
         }
+        self.special.retain(|_, qpn| *qpn != qp.side.qpn);
         self.core.ring_pages -= qp.side.rings.pages();
         self.change_users(&qp.side, -1);
         self.core.forget_qp_events(qp.side.qpn);
@@ -438,7 +471,8 @@ impl Hca {
     }
 
     fn query_port(&mut self, cmd: QueryPort) -> Result<PortAttr, Refused> {
-        Ok(self.core.ports[self.port_index(cmd.port)?].attr())
+        let index = self.port_index(cmd.port)?;
+        Ok(port::attr(self.core.link_port(index)))
     }
 
     fn modify_port(&mut self, cmd: ModifyPort) -> Result<NoReply, Refused> {
@@ -447,12 +481,13 @@ impl Hca {
         let (set, clear) = (cmd.set_capabilities.get(), cmd.clear_capabilities.get());
         require(cmd.changes & !CHANGES == 0, Status::BadOperand)?;
         require((set | clear) & !HOST_CAPABILITIES == 0, Status::BadOperand)?;
-        let port = &mut self.core.ports[port];
+        let info = &mut self.core.link_port_mut(port).info;
         if cmd.changes & port_change::CAPABILITIES != 0 {
-            port.capabilities = (port.capabilities | set) & !clear;
+            let mask = info.capability_mask.get();
+            info.capability_mask.set((mask | set) & !clear);
         }
         if cmd.changes & port_change::RESET_QKEY_VIOLATIONS != 0 {
-            port.counters.qkey_violations = 0;
+            info.qkey_violations.set(0);
         }
         Ok(NoReply {})
     }
@@ -461,22 +496,23 @@ impl Hca {
         let port = self.port_index(cmd.port)?;
         require(cmd.index.get() < GIDS, Status::BadOperand)?;
         Ok(Gid {
-            raw: self.core.ports[port].gid(),
+            raw: self.core.link_port(port).gid(cmd.index.get()),
         })
     }
 
     fn query_pkey(&mut self, cmd: QueryPkey) -> Result<Pkey, Refused> {
-        self.port_index(cmd.port)?;
-        require(cmd.index.get() < PKEYS, Status::BadOperand)?;
+        let port = self.port_index(cmd.port)?;
+        let pkeys = &self.core.link_port(port).pkeys;
+        let pkey = pkeys.get(usize::from(cmd.index.get()));
         let mut reply = Pkey::zeroed();
-        reply.pkey.set(DEFAULT_PKEY);
+        reply.pkey.set(*pkey.ok_or(Status::BadOperand)?);
         Ok(reply)
     }
 
     fn query_port_counters(&mut self, cmd: QueryPortCounters) -> Result<PortCounters, Refused> {
         let port = self.port_index(cmd.port)?;
         let (link, base) = (self.link_counters[port], self.link_base[port]);
-        let own = self.core.ports[port].counters;
+        let own = self.core.counters[port];
         let mut reply = PortCounters::zeroed();
         reply.xmit_data.set(link.xmit_data - base.xmit_data);
         reply.rcv_data.set(link.rcv_data - base.rcv_data);

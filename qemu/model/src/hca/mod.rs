@@ -7,6 +7,7 @@ mod cmdq;
 pub mod core;
 pub mod dump;
 mod execute;
+mod management;
 pub mod mkey;
 pub mod port;
 mod qp;
@@ -17,8 +18,11 @@ pub use qp::QueuePair;
 
 use self::core::Core;
 use crate::shared::{Bell, CommandQueueSetup, FatalCause, Generation, Mail};
+use crate::transport::Special;
 use cmdq::CommandQueue;
-use qiao_fabric::link::Counters;
+use qiao_fabric::counters::Counters;
+use qiao_fabric::mad::LinkState;
+use qiao_fabric::node::{pkeys_match, Change};
 use qiao_fabric::wire::{Frame, Packet, Transport};
 use qiao_hw::bar::status;
 use qiao_hw::cmd::{Completion, Opcode};
@@ -94,10 +98,14 @@ pub struct Hca {
     pub core: Core,
     /// Queue pairs.
     pub qps: HashMap<u32, QueuePair>,
+    /// Special queue pairs by index of the port and number in packets.
+    special: HashMap<(usize, u32), u32>,
     /// Counters of the links of the ports, which the engine keeps up to date.
     pub link_counters: Vec<Counters>,
     /// What they were at the last reset.
     link_base: Vec<Counters>,
+    /// Packets with a bad ICRC or header, by port; a reset does not clear them.
+    bad_packets: Vec<u64>,
     /// Wrong answers to come.
     pub command_faults: Vec<CommandFault>,
     cmdq: Option<CommandQueue>,
@@ -109,6 +117,8 @@ pub struct Hca {
     /// When to look at a queue pair: not later than its deadline, which most often has moved by then.
     timers: BinaryHeap<Reverse<(u64, u32)>>,
     hung: bool,
+    /// What management wants of the links: index of the port and what.
+    pub link_orders: Vec<(usize, Change)>,
 }
 
 impl Hca {
@@ -116,10 +126,12 @@ impl Hca {
     pub fn new(name: String, core: Core, slot_count: u32) -> Self {
         Self {
             name,
-            link_counters: vec![Counters::default(); core.ports.len()],
-            link_base: vec![Counters::default(); core.ports.len()],
+            link_counters: vec![Counters::default(); core.counters.len()],
+            bad_packets: vec![0; core.counters.len()],
+            link_base: vec![Counters::default(); core.counters.len()],
             core,
             qps: HashMap::new(),
+            special: HashMap::new(),
             command_faults: Vec::new(),
             cmdq: None,
             slots: HashMap::new(),
@@ -128,6 +140,7 @@ impl Hca {
             is_ready: HashSet::new(),
             timers: BinaryHeap::new(),
             hung: false,
+            link_orders: Vec::new(),
         }
     }
 
@@ -148,6 +161,7 @@ impl Hca {
         self.core.reset(generation);
         self.link_base.clone_from(&self.link_counters);
         self.qps.clear();
+        self.special.clear();
         self.cmdq = None;
         self.slots.clear();
         self.ready.clear();
@@ -348,32 +362,54 @@ impl Hca {
 
     /// Takes a packet that has come in on a port. The link has checked the VCRC.
     pub fn packet_in(&mut self, port: usize, frame: &Frame, now: u64) {
-        if self.core.failed {
-            return;
-        }
         match frame.parse() {
-            Err(_) => self.core.ports[port].counters.rcv_errors += 1,
-            Ok(packet) => self.deliver(port, &packet, now),
+            Err(_) => {
+                self.core.counters[port].rcv_errors += 1;
+                self.bad_packets[port] += 1;
+            }
+            Ok(packet) if management::is_special(&packet) => self.management(port, &packet, now),
+            Ok(packet) => self.data_in(port, &packet, now),
         }
     }
 
-    fn deliver(&mut self, port: usize, packet: &Packet<'_>, now: u64) {
+    /// Takes a packet that is not of management: only a port that is configured takes it in (IBTA 7.2.7).
+    fn data_in(&mut self, port: usize, packet: &Packet<'_>, now: u64) {
+        let own = self.core.link_port(port);
+        if own.state() < LinkState::Armed || !own.info.has_lid(packet.lrh.dlid.get()) {
+            self.core.oddities.stray_packets += 1;
+            return;
+        }
         let qpn = packet.bth.qpn();
-        let lid = self.core.ports[port].lid;
-        let found = self.qps.get_mut(&qpn).filter(|qp| {
+        let found = self.qps.get(&qpn).filter(|qp| {
             let settings = qp.transport.settings();
             let from_peer = settings.service == Transport::Ud
                 || u32::from(packet.lrh.slid.get()) == settings.path.dlid.get();
             // A queue pair takes packets of its transport on its port, and a connection those of its
             // peer (IBTA 9.6.1.1 and 9.6.1.5).
             packet.transport == settings.service
+                && settings.special == Special::None
                 && usize::from(settings.port) == port + 1
-                && packet.lrh.dlid.get() == lid
                 && from_peer
-                && packet.bth.pkey.get() & 0x7fff == port::DEFAULT_PKEY & 0x7fff
         });
-        let Some(QueuePair { transport, side }) = found else {
+        let Some(qp) = found else {
             self.core.oddities.stray_packets += 1;
+            return;
+        };
+        let index = usize::from(qp.transport.settings().pkey_index);
+        let pkey = own.pkeys.get(index).copied().unwrap_or_default();
+        if !pkeys_match(pkey, packet.bth.pkey.get()) {
+            self.core.link_port_mut(port).count_pkey_violation();
+            return;
+        }
+        self.deliver(qpn, packet, now);
+    }
+
+    /// Gives a packet to a queue pair.
+    fn deliver(&mut self, qpn: u32, packet: &Packet<'_>, now: u64) {
+        if self.core.failed {
+            return;
+        }
+        let Some(QueuePair { transport, side }) = self.qps.get_mut(&qpn) else {
             return;
         };
         let mut view = qp::View {
@@ -441,27 +477,5 @@ impl Hca {
         self.note_deadline(qpn);
         self.spread_cq_errors(now);
         true
-    }
-
-    /// Changes the link of a port, with an event if that changes its state.
-    pub fn set_link(&mut self, port: usize, up: bool) {
-        let state = &mut self.core.ports[port];
-        if state.link_up == up {
-            return;
-        }
-        state.link_up = up;
-        let event_type = if up {
-            EventType::PortActive
-        } else {
-            EventType::PortError
-        };
-        // CAST: A device has at most 255 ports.
-        let event = Event {
-            event_type,
-            port: port as u8 + 1,
-            id: 0,
-            data: 0,
-        };
-        self.core.async_event(event);
     }
 }

@@ -2,22 +2,15 @@
 
 //! A port: its addresses and its state.
 
-use crate::transport::{Counter, PortInfo, MAX_MESSAGE, MAX_MTU};
-use qiao_hw::cmd::{LinkLayer, PortAttr, PortState};
+use crate::transport::{Counter, PortInfo, MAX_MESSAGE};
+use qiao_fabric::mad;
+use qiao_fabric::node::{Port, GUIDS, PKEYS};
+use qiao_hw::cmd::{LinkLayer, PortAttr};
 use qiao_hw::describe::reserved_is_zero;
 use qiao_hw::qp::{path_flag, Path};
 
-/// Prefix of a subnet that no subnet manager has named.
-pub const DEFAULT_PREFIX: u64 = 0xfe80 << 48;
-
-/// The only P_Key: full member of the default partition.
-pub const DEFAULT_PKEY: u16 = 0xffff;
-
 /// Entries of the GID table.
-pub const GIDS: u16 = 1;
-
-/// Entries of the P_Key table.
-pub const PKEYS: u16 = 1;
+pub const GIDS: u16 = GUIDS as u16;
 
 /// Bits of PortInfo.CapabilityMask (IBTA 14.2.5.6) that speak for what the host runs: subnet manager, SNMP tunnelling, device
 /// management, vendor class, communication management.
@@ -32,10 +25,6 @@ pub fn path_is_valid(path: &Path) -> bool {
         && path.sl <= 15
         && (!global || path.sgid_index.get() < GIDS)
 }
-
-/// Physical states of IBTA PortInfo.PortPhysicalState.
-const POLLING: u8 = 2;
-const LINK_UP: u8 = 5;
 
 /// Events that the transport counts on a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -52,7 +41,7 @@ pub struct TransportCounters {
     pub duplicate_requests: u64,
     pub local_errors: u64,
     pub remote_errors: u64,
-    /// PortInfo.Q_KeyViolations (IBTA 14.2.5.6), which stays at its largest value there.
+    /// Datagrams dropped for their Q_Key.
     pub qkey_violations: u64,
     /// Packets dropped for a bad ICRC or header.
     pub rcv_errors: u64,
@@ -75,65 +64,50 @@ impl TransportCounters {
     }
 }
 
-/// A port.
-#[derive(Clone, Debug)]
-pub struct Port {
-    /// GUID.
-    pub guid: u64,
-    /// LID that the configuration has given.
-    pub lid: u16,
-    /// Whether it has a link that is up.
-    pub link_up: bool,
-    /// What the transport has counted.
-    pub counters: TransportCounters,
-    /// What the host has set of PortInfo.CapabilityMask.
-    pub capabilities: u32,
+/// Returns what the headers of packets say of a port, with the GID and the P_Key of these indices.
+pub fn port_info(port: &Port, sgid_index: u16, pkey_index: u16) -> PortInfo {
+    let pkey = port.pkeys.get(usize::from(pkey_index));
+    PortInfo {
+        lid: port.info.lid.get(),
+        path_mask: (1 << port.info.lmc()) - 1,
+        gid: port.gid(sgid_index),
+        pkey: pkey.copied().unwrap_or_default(),
+    }
 }
 
-impl Port {
-    /// Returns the only GID.
-    pub fn gid(&self) -> [u8; 16] {
-        ((u128::from(DEFAULT_PREFIX) << 64) | u128::from(self.guid)).to_be_bytes()
-    }
+/// Returns the state of a port as the interface has it.
+pub fn attr(port: &Port) -> PortAttr {
+    let info = &port.info;
+    let mut attr = PortAttr::zeroed();
+    attr.port_guid.set(port.guid());
+    attr.subnet_prefix.set(info.gid_prefix.get());
+    attr.lid.set(info.lid.get().into());
+    attr.sm_lid.set(info.sm_lid.get().into());
+    attr.capability_mask.set(info.capability_mask.get());
+    attr.max_message.set(MAX_MESSAGE);
+    attr.bad_pkeys.set(info.pkey_violations.get());
+    attr.qkey_violations.set(info.qkey_violations.get());
+    attr.gid_table_len.set(GIDS);
+    attr.pkey_table_len.set(PKEYS);
+    attr.link_layer = LinkLayer::InfiniBand.to_wire();
+    // Both count as IBTA does.
+    attr.state = port.state() as u8;
+    attr.phys_state = info.physical();
+    attr.max_mtu = info.max_mtu();
+    attr.active_mtu = info.neighbor_mtu();
+    attr.lmc = info.lmc();
+    attr.sm_sl = info.sm_sl();
+    attr.active_width = info.width_active;
+    attr.active_speed.set(active_speed(info));
+    attr.vl_num = info.vls_enforcement >> 4;
+    attr.subnet_timeout = info.subnet_timeout();
+    attr
+}
 
-    /// Returns what the headers of packets say.
-    pub fn info(&self) -> PortInfo {
-        PortInfo {
-            lid: self.lid,
-            gid: self.gid(),
-            pkey: DEFAULT_PKEY,
-        }
-    }
-
-    /// Returns the state as the interface has it.
-    pub fn attr(&self) -> PortAttr {
-        let mut attr = PortAttr::zeroed();
-        attr.port_guid.set(self.guid);
-        attr.subnet_prefix.set(DEFAULT_PREFIX);
-        attr.lid.set(self.lid.into());
-        attr.capability_mask.set(self.capabilities);
-        let violations = self.counters.qkey_violations;
-        attr.qkey_violations
-            .set(violations.try_into().unwrap_or(u16::MAX));
-        attr.max_message.set(MAX_MESSAGE);
-        attr.gid_table_len.set(GIDS);
-        attr.pkey_table_len.set(PKEYS);
-        attr.link_layer = LinkLayer::InfiniBand.to_wire();
-        let (state, phys) = if self.link_up {
-            (PortState::Active, LINK_UP)
-        } else {
-            (PortState::Down, POLLING)
-        };
-        attr.state = state.to_wire();
-        attr.phys_state = phys;
-        attr.max_mtu = MAX_MTU.to_wire();
-        attr.active_mtu = MAX_MTU.to_wire();
-        // 4x NDR.
-        attr.active_width = 2;
-        attr.active_speed.set(128);
-        // VL0 only.
-        attr.vl_num = 1;
-        attr.subnet_timeout = 18;
-        attr
+/// Returns the speed in the coding of the interface, in which an extended speed follows the others: FDR10 is 8, FDR 16.
+fn active_speed(info: &mad::PortInfo) -> u16 {
+    match info.ext_speed_active >> 4 {
+        0 => (info.speed_active >> 4).into(),
+        extended => u16::from(extended) << 4,
     }
 }

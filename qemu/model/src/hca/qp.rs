@@ -4,6 +4,7 @@
 
 use super::core::Core;
 use super::mkey::Use;
+use super::port::port_info;
 use super::queue::Event;
 use super::rings::Rings;
 use crate::transport::{
@@ -28,6 +29,8 @@ pub struct QueuePair {
 pub struct Side {
     /// QP number.
     pub qpn: u32,
+    /// Its number in packets: 0 or 1 of a special one.
+    pub wire_qpn: u32,
     /// PD number.
     pub pdn: u32,
     /// CQ of send completions.
@@ -208,21 +211,20 @@ impl Host for View<'_> {
     }
 
     fn count(&mut self, counter: Counter) {
-        if let Some(port) = self.core.ports.get_mut(self.side.port) {
-            port.counters.count(counter);
-        }
+        self.core.count(self.side.port, counter);
     }
 
-    fn qpn(&self) -> u32 {
-        self.side.qpn
+    fn wire_qpn(&self) -> u32 {
+        self.side.wire_qpn
     }
 
-    fn port(&self) -> PortInfo {
-        self.core
-            .ports
-            .get(self.side.port)
-            .map(super::port::Port::info)
-            .unwrap_or_default()
+    fn port(&self, sgid_index: u16, pkey_index: u16) -> PortInfo {
+        port_info(self.core.link_port(self.side.port), sgid_index, pkey_index)
+    }
+
+    fn pkey_index(&self, pkey: u16) -> u16 {
+        let port = self.core.link_port(self.side.port);
+        port.pkey_index(pkey).unwrap_or_default()
     }
 
     fn frame(&mut self) -> Frame {

@@ -42,6 +42,8 @@ pub struct Limits {
     pub max_message: u32,
     /// Whether requests say where they go.
     pub datagrams: bool,
+    /// P_Key indices that they may use: more than the first on a GSI QP only.
+    pub pkeys: u16,
 }
 
 /// One ring of work requests.
@@ -245,7 +247,7 @@ impl Rings {
             wqe.atomic = (atomic.swap_or_add.get(), atomic.compare.get());
         }
         if self.limits.datagrams {
-            wqe.datagram = Some(datagram(&take_from(&mut rest)?)?);
+            wqe.datagram = Some(datagram(&take_from(&mut rest)?, self.limits.pkeys)?);
         }
         if ctrl.flags & send_flag::INLINE != 0 {
             wqe.data = Data::Inline(self.inline(&ctrl, opcode, rest)?);
@@ -334,9 +336,8 @@ impl Rings {
     }
 }
 
-fn datagram(seg: &DatagramSeg) -> Result<Datagram, Malformed> {
-    // Only a GSI QP has a P_Key index in its requests, and there is none.
-    let clean = reserved_is_zero(seg) && seg.pkey_index.get() == 0;
+fn datagram(seg: &DatagramSeg, pkeys: u16) -> Result<Datagram, Malformed> {
+    let clean = reserved_is_zero(seg) && seg.pkey_index.get() < pkeys;
     if !clean || !path_is_valid(&seg.path) || seg.qpn.get() > 0xff_ffff {
         return Err(BAD);
     }
@@ -344,6 +345,7 @@ fn datagram(seg: &DatagramSeg) -> Result<Datagram, Malformed> {
         path: seg.path,
         qpn: seg.qpn.get(),
         qkey: seg.qkey.get(),
+        pkey_index: seg.pkey_index.get(),
     })
 }
 

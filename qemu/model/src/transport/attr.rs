@@ -17,11 +17,24 @@ pub enum ModifyError {
 /// Largest MTU: that of the ports, and so of datagrams, which have no path MTU.
 pub const MAX_MTU: Mtu = Mtu::Mtu4096;
 
+/// What a queue pair of datagrams is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Special {
+    /// Anything.
+    None,
+    /// Subnet management: QP 0 of a port, on VL 15 (IBTA 10.2.4.2).
+    Smi,
+    /// General services: QP 1 of a port, whose requests choose their P_Key.
+    Gsi,
+}
+
 /// Attributes of a queue pair, in range.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Transport service.
     pub service: Transport,
+    /// Whether it is a special one.
+    pub special: Special,
     /// State.
     pub state: QpState,
     /// Rights of the peer; bits of `qiao_hw::qp::access`.
@@ -65,6 +78,7 @@ impl Settings {
     pub fn new(service: Transport) -> Self {
         Self {
             service,
+            special: Special::None,
             state: QpState::Reset,
             access: 0,
             pkey_index: 0,
@@ -90,6 +104,25 @@ impl Settings {
         }
     }
 
+    /// Returns the attributes of a special queue pair of a port, from 1, in RESET.
+    pub fn new_special(special: Special, port: u8) -> Self {
+        Self {
+            special,
+            port,
+            // IBTA 13.4.2: a management datagram.
+            mtu: Mtu::Mtu256,
+            ..Self::new(Transport::Ud)
+        }
+    }
+
+    /// Returns what a queue pair is after a reset.
+    pub(super) fn after_reset(&self) -> Self {
+        match self.special {
+            Special::None => Self::new(self.service),
+            special => Self::new_special(special, self.port),
+        }
+    }
+
     /// Returns the MTU in bytes.
     pub fn mtu_bytes(&self) -> usize {
         self.mtu.bytes() as usize
@@ -110,9 +143,16 @@ impl Settings {
             QpState::from_wire(new.state).ok_or(ModifyError::Attribute)?
         };
         if to == QpState::Reset {
-            return Ok(Self::new(self.service));
+            return Ok(self.after_reset());
         }
-        let needed = required(self.service, self.state, to).ok_or(ModifyError::State)?;
+        let mut needed = required(self.service, self.state, to).ok_or(ModifyError::State)?;
+        if self.special != Special::None {
+            // The port is that of its creation.
+            needed &= !attr::PORT;
+            if mask & attr::PORT != 0 && new.port != self.port {
+                return Err(ModifyError::Attribute);
+            }
+        }
         if mask & needed != needed {
             return Err(ModifyError::Attribute);
         }

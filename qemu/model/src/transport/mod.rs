@@ -17,7 +17,7 @@ mod unreliable;
 #[cfg(test)]
 mod tests;
 
-pub use attr::{ModifyError, Settings, MAX_MTU};
+pub use attr::{ModifyError, Settings, Special, MAX_MTU};
 pub use path::PortInfo;
 pub use qp::Qp;
 pub use responder::MAX_MESSAGE;
@@ -57,6 +57,8 @@ pub struct Datagram {
     pub qpn: u32,
     /// Q_Key; bit 31 set means the sender's own.
     pub qkey: u32,
+    /// Index of the P_Key, on a GSI QP.
+    pub pkey_index: u16,
 }
 
 /// Where a datagram came from.
@@ -246,10 +248,12 @@ pub trait Host {
     fn event(&mut self, event: EventType);
     /// Counts.
     fn count(&mut self, counter: Counter);
-    /// Returns the number of the queue pair.
-    fn qpn(&self) -> u32;
-    /// Returns what the headers say of the port.
-    fn port(&self) -> PortInfo;
+    /// Returns the number of the queue pair in packets.
+    fn wire_qpn(&self) -> u32;
+    /// Returns what the headers say of the port: its LID, and the GID and P_Key of these indices.
+    fn port(&self, sgid_index: u16, pkey_index: u16) -> PortInfo;
+    /// Returns the index of the P_Key by which a packet with `pkey` came in.
+    fn pkey_index(&self, pkey: u16) -> u16;
     /// Returns a frame to build a packet in.
     fn frame(&mut self) -> Frame;
     /// Sends a packet.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-use super::attr::{ModifyError, Settings};
+use super::attr::{ModifyError, Settings, Special};
 use super::requester::Requester;
 use super::responder::Responder;
 use super::{Completion, Counter, Host, RecvWqe, SendWqe};
@@ -21,8 +21,17 @@ pub struct Qp {
 impl Qp {
     /// Makes a queue pair in RESET.
     pub fn new(service: Transport) -> Self {
+        Self::with(Settings::new(service))
+    }
+
+    /// Makes a special queue pair of a port, from 1, in RESET.
+    pub fn new_special(special: Special, port: u8) -> Self {
+        Self::with(Settings::new_special(special, port))
+    }
+
+    fn with(settings: Settings) -> Self {
         Self {
-            settings: Settings::new(service),
+            settings,
             requester: Requester::default(),
             responder: Responder::default(),
         }
@@ -63,7 +72,7 @@ impl Qp {
         let from = self.settings.state;
         match next.state {
             QpState::Reset => {
-                *self = Self::new(next.service);
+                *self = Self::with(next);
                 return Ok(());
             }
             QpState::Err => {

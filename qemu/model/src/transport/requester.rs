@@ -2,7 +2,7 @@
 
 //! The requester half: sends requests, takes responses, retries (IBTA 9.7.5, 9.7.6).
 
-use super::attr::{ack_timeout_ns, rnr_timer_ns, Settings};
+use super::attr::{ack_timeout_ns, rnr_timer_ns, Settings, Special};
 use super::path::{start, start_on, Head, Route};
 use super::qp::{complete_send, Qp};
 use super::responder::syndrome;
@@ -538,14 +538,19 @@ fn message(
         ack_req: settings.service == Transport::Rc && (last || index % ACK_EVERY == ACK_EVERY - 1),
         solicited: last && wqe.solicited,
     };
-    let port = host.port();
+    let path = wqe.datagram.as_ref().map_or(&settings.path, |d| &d.path);
+    let pkey_index = match (settings.special, &wqe.datagram) {
+        (Special::Gsi, Some(datagram)) => datagram.pkey_index,
+        _ => settings.pkey_index,
+    };
+    let port = host.port(path.sgid_index.get(), pkey_index);
     let mut b = match &wqe.datagram {
         Some(datagram) => {
             let deth = Deth {
                 qkey: qkey(settings, datagram.qkey).into(),
-                src_qp: host.qpn().into(),
+                src_qp: host.wire_qpn().into(),
             };
-            start_on(Route::to(datagram), port, host.frame(), head).header(&deth)
+            start_on(Route::to(datagram, settings), port, host.frame(), head).header(&deth)
         }
         None => start(settings, port, host.frame(), head),
     };
@@ -613,7 +618,7 @@ fn read_or_atomic(settings: &Settings, p: &Pending, index: u32, host: &mut impl 
         ack_req: false,
         solicited: false,
     };
-    let port = host.port();
+    let port = host.port(settings.path.sgid_index.get(), settings.pkey_index);
     let b = start(settings, port, host.frame(), head);
     if operation == Operation::ReadRequest {
         let reth = Reth {

@@ -716,7 +716,7 @@ fn answer_packet(
     reply: &mut Reply,
     host: &mut impl Host,
 ) -> Result<(Frame, bool), super::Fault> {
-    let port = host.port();
+    let port = host.port(settings.path.sgid_index.get(), settings.pkey_index);
     let Reply { psn, msn, .. } = *reply;
     let ack = Aeth::new((syndrome::ACK << 5) | syndrome::NO_CREDITS, msn);
     match &mut reply.answer {

@@ -124,14 +124,19 @@ impl Host for Node {
         self.events.push(event);
     }
     fn count(&mut self, _counter: Counter) {}
-    fn qpn(&self) -> u32 {
+    fn wire_qpn(&self) -> u32 {
         9 - u32::from(self.lid)
     }
-    fn port(&self) -> PortInfo {
+    fn pkey_index(&self, _pkey: u16) -> u16 {
+        0
+    }
+
+    fn port(&self, _sgid_index: u16, _pkey_index: u16) -> PortInfo {
         PortInfo {
             lid: self.lid,
             gid: [0; 16],
             pkey: 0xffff,
+            path_mask: 0,
         }
     }
     fn frame(&mut self) -> Frame {

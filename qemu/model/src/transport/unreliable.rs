@@ -3,7 +3,7 @@
 //! What unreliable services do otherwise (IBTA 9.8): nothing is acknowledged, and what does not come
 //! whole is dropped without a word.
 
-use super::attr::Settings;
+use super::attr::{Settings, Special};
 use super::qp::Qp;
 use super::responder::{Message, Refusal};
 use super::{Completion, Counter, Host, RecvWqe, SendWqe, Source};
@@ -118,6 +118,10 @@ impl Qp {
             self.fail_recv(&wqe, CqeStatus::LocalProtection, host);
             return;
         }
+        let pkey_index = match self.settings.special {
+            Special::Gsi => host.pkey_index(packet.bth.pkey.get()),
+            Special::None | Special::Smi => self.settings.pkey_index,
+        };
         host.complete(Completion {
             index: wqe.index,
             opcode: CqeOpcode::Recv,
@@ -130,7 +134,7 @@ impl Qp {
                 qpn: deth.src_qp.get() & 0xff_ffff,
                 lid: packet.lrh.slid.get(),
                 sl: packet.lrh.sl(),
-                pkey_index: self.settings.pkey_index,
+                pkey_index,
                 grh: packet.grh.is_some(),
             }),
         });

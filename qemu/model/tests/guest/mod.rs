@@ -520,6 +520,10 @@ impl Guest {
         command.sq_slot.set(slot);
         command.rq_slot.set(slot + 1);
         command.qp_type = qp_type.to_wire();
+        if matches!(qp_type, QpType::Smi | QpType::Gsi) {
+            command.port = 1;
+            command.flags.set(qp_flag::KERNEL);
+        }
         command.log_sq_blocks = depth.sq;
         command.log_rq_wqes = depth.rq;
         command.log_rq_stride = LOG_STRIDE;

@@ -17,6 +17,7 @@ fn datagram(node: u16, qkey: u32) -> Datagram {
         path,
         qpn: 6 + u32::from(node),
         qkey,
+        pkey_index: 0,
     }
 }
 
