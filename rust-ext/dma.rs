@@ -4,4 +4,7 @@
 
 mod ring;
 
-pub use self::ring::Ring;
+pub use self::ring::{
+    Ring,
+    RingMemory, //
+};

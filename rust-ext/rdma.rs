@@ -19,7 +19,6 @@ mod rdma {
     mod device;
     mod event;
     mod gate;
-    mod kernel_verbs;
     mod mr;
     mod object;
     mod pd;
@@ -28,6 +27,8 @@ mod rdma {
     mod ucontext;
     mod udata;
     mod umem;
+    mod wc;
+    mod wr;
 
     pub use self::{
         ah::{
@@ -113,6 +114,25 @@ mod rdma {
             BlockIter,
             Blocks,
             Umem, //
+        },
+        wc::{
+            Notify,
+            Wc,
+            WcOpcode,
+            WcSource,
+            WcStatus,
+            Wcs, //
+        },
+        wr::{
+            Destination,
+            RecvWr,
+            RecvWrs,
+            Remote,
+            SendFlags,
+            SendOp,
+            SendWr,
+            SendWrs,
+            Sge, //
         }, //
     };
 }

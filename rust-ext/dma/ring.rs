@@ -15,7 +15,8 @@ use kernel::{
         Coherent,
         DmaAddress, //
     },
-    prelude::*, //
+    prelude::*,
+    sync::Arc, //
 };
 use zerocopy::{
     FromBytes,
@@ -23,7 +24,38 @@ use zerocopy::{
     IntoBytes, //
 };
 
-/// A ring of `2^log` entries of type `T` in coherent memory of its own pages.
+/// Zeroed coherent memory of its own pages, for rings.
+pub struct RingMemory(Coherent<[u32]>);
+
+// SAFETY: The memory may be used and freed from any thread, and holds plain words.
+unsafe impl Send for RingMemory {}
+
+// SAFETY: `&RingMemory` only reads where the memory is.
+unsafe impl Sync for RingMemory {}
+
+impl RingMemory {
+    /// Allocates `bytes`, rounded up to whole words.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub fn new(dev: &Device<Bound>, bytes: usize) -> Result<Arc<Self>> {
+        let words = Coherent::zeroed_slice(dev, bytes.div_ceil(size_of::<u32>()), GFP_KERNEL)?;
+        Ok(Arc::new(Self(words), GFP_KERNEL)?)
+    }
+
+    /// Returns where the device finds the memory; on a page boundary.
+    pub fn dma_address(&self) -> DmaAddress {
+        self.0.dma_address()
+    }
+
+    /// Returns the size in bytes.
+    pub fn size(&self) -> usize {
+        self.0.size()
+    }
+}
+
+/// A ring of `2^log` entries of type `T` in coherent memory.
 ///
 /// The device may write any entry at any time, so entries are only ever copied, word by word with
 /// volatile accesses; a copy may be torn unless the device has handed the entry over. Indices run
@@ -31,9 +63,11 @@ use zerocopy::{
 ///
 /// # Invariants
 ///
-/// `words` holds `size_of::<T>() / 4` words for each of `mask + 1` entries.
+/// `memory` holds `size_of::<T>() / 4` words for each of `mask + 1` entries from the word `first`
+/// on.
 pub struct Ring<T> {
-    words: Coherent<[u32]>,
+    memory: Arc<RingMemory>,
+    first: usize,
     mask: u32,
     _entries: PhantomData<T>,
 }
@@ -51,36 +85,54 @@ impl<T: FromBytes + IntoBytes + Immutable> Ring<T> {
         size_of::<T>() / size_of::<u32>()
     };
 
-    /// Allocates a zeroed ring of `2^log` entries.
+    /// Allocates a zeroed ring of `2^log` entries in pages of its own.
     ///
     /// # Errors
     ///
     /// `EINVAL` if that is more than an index can tell apart, `ENOMEM`.
     pub fn new(dev: &Device<Bound>, log: u8) -> Result<Self> {
         let entries = 1u32.checked_shl(log.into()).ok_or(EINVAL)?;
-        let words = Self::WORDS.checked_mul(entries as usize).ok_or(ENOMEM)?;
-        // INVARIANT: That is the number of words.
+        let bytes = size_of::<T>().checked_mul(entries as usize).ok_or(ENOMEM)?;
+        Self::within(RingMemory::new(dev, bytes)?, 0, log)
+    }
+
+    /// Takes the memory from the byte `offset` on for a ring of `2^log` entries.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the memory does not hold it, or if `offset` is not one of a word.
+    pub fn within(memory: Arc<RingMemory>, offset: usize, log: u8) -> Result<Self> {
+        let entries = 1u32.checked_shl(log.into()).ok_or(EINVAL)?;
+        let bytes = size_of::<T>()
+            .checked_mul(entries as usize)
+            .and_then(|bytes| bytes.checked_add(offset))
+            .ok_or(EINVAL)?;
+        if bytes > memory.size() || offset % size_of::<u32>() != 0 {
+            return Err(EINVAL);
+        }
+        // INVARIANT: Just checked.
         Ok(Self {
-            words: Coherent::zeroed_slice(dev, words, GFP_KERNEL)?,
+            memory,
+            first: offset / size_of::<u32>(),
             mask: entries - 1,
             _entries: PhantomData,
         })
     }
 
-    /// Returns where the device finds the ring; on a page boundary.
-    pub fn dma_address(&self) -> DmaAddress {
-        self.words.dma_address()
+    /// Returns the memory that the ring is in.
+    pub fn memory(&self) -> &RingMemory {
+        &self.memory
     }
 
-    /// Returns the size in bytes.
-    pub fn size(&self) -> usize {
-        self.words.size()
+    /// Returns where the device finds the ring; on a page boundary if the ring has its own pages.
+    pub fn dma_address(&self) -> DmaAddress {
+        self.memory.dma_address() + (self.first * size_of::<u32>()) as DmaAddress
     }
 
     #[inline]
     fn entry(&self, index: u32) -> *mut u32 {
-        let first = (index & self.mask) as usize * Self::WORDS;
-        self.words.as_mut_ptr().cast::<u32>().wrapping_add(first)
+        let word = self.first + (index & self.mask) as usize * Self::WORDS;
+        self.memory.0.as_mut_ptr().cast::<u32>().wrapping_add(word)
     }
 
     /// Reads the little-endian word at the byte `OFFSET` of an entry.
@@ -90,6 +142,15 @@ impl<T: FromBytes + IntoBytes + Immutable> Ring<T> {
         let word = self.entry(index).wrapping_add(OFFSET / size_of::<u32>());
         // SAFETY: By the type invariants and the assertion this is a word of the ring.
         u32::from_le(unsafe { word.read_volatile() })
+    }
+
+    /// Writes the word at the byte `OFFSET` of an entry, little-endian.
+    #[inline]
+    pub fn write_word<const OFFSET: usize>(&self, index: u32, value: u32) {
+        const { assert!(OFFSET % size_of::<u32>() == 0 && OFFSET < size_of::<T>()) };
+        let word = self.entry(index).wrapping_add(OFFSET / size_of::<u32>());
+        // SAFETY: By the type invariants and the assertion this is a word of the ring.
+        unsafe { word.write_volatile(value.to_le()) };
     }
 
     /// Copies an entry out.

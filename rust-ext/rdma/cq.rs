@@ -7,9 +7,11 @@ use super::{
     CqHandle,
     Cx,
     Driver,
+    Notify,
     Obj,
     Ucontext,
-    Udata, //
+    Udata,
+    Wcs, //
 };
 use crate::bindings;
 use core::ptr::NonNull;
@@ -38,6 +40,25 @@ pub trait CqOps: Sized + Send + Sync + 'static {
         udata: &mut Udata,
     ) -> impl PinInit<Self, Error>;
 
+    /// Creates a completion queue of the kernel. The rest is as for
+    /// [`create_user`](Self::create_user).
+    fn create_kernel(
+        cx: &Cx<'_, Self::Driver>,
+        attr: &CqInitAttr,
+        handle: &CqHandle,
+    ) -> impl PinInit<Self, Error>;
+
+    /// Takes completions out of a queue of the kernel, as many as are there and have room.
+    ///
+    /// May be called from any context, and for one queue by several CPUs at a time.
+    fn poll(cq: &Cq<Self::Driver>, cx: &Cx<'_, Self::Driver>, wcs: &mut Wcs<'_>);
+
+    /// Asks for one call of the completion handler of a queue of the kernel; true if there are
+    /// completions already.
+    ///
+    /// May be called from any context.
+    fn notify(cq: &Cq<Self::Driver>, cx: &Cx<'_, Self::Driver>, what: Notify) -> bool;
+
     /// Returns the number of entries that the queue has.
     fn entries(&self) -> u32;
 
@@ -48,7 +69,7 @@ pub trait CqOps: Sized + Send + Sync + 'static {
     fn destroy(cq: &Cq<Self::Driver>, cx: &Cx<'_, Self::Driver>);
 }
 
-/// What a consumer asks for. All of it is user input.
+/// What a consumer asks for. All of it may be user input.
 #[derive(Clone, Copy, Debug)]
 pub struct CqInitAttr {
     /// Entries, at least 1.
@@ -69,43 +90,77 @@ impl<T: Driver> Shims<T> {
         bundle: *mut bindings::uverbs_attr_bundle,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: The core passes valid attributes, which it does not change meanwhile.
-            let attr = unsafe { &*attr };
-            let attr = CqInitAttr {
-                entries: attr.cqe,
-                comp_vector: attr.comp_vector,
-                flags: attr.flags,
-            };
             // SAFETY: The core passes null, or the bundle of the running system call.
             let udata = unsafe { Udata::from_bundle(bundle) }.ok_or(EINVAL)?;
             // SAFETY: The context of a system call that creates a queue is one that
             // `alloc_ucontext` made, and stays during the call.
             let ctx = unsafe { Ucontext::<T>::from_raw(udata.ucontext()) };
-            // SAFETY: The core keeps the queue until `destroy_cq` has succeeded, or until this has
-            // failed; both revoke the handle.
-            let handle = unsafe { CqHandle::new(NonNull::new(raw).ok_or(EINVAL)?) }?;
-            // SAFETY: The core sets the device before it calls this.
-            let device = unsafe { (*raw).device };
-            let create = |cx: &Cx<'_, T>| {
-                let init = T::Cq::create_user(cx, &attr, &handle, ctx, udata);
-                // SAFETY: The core allocated `size_ib_cq` bytes for this call.
-                unsafe { Cq::<T>::init(raw, handle.clone(), init) }
-            };
-            // SAFETY: A device operation is running.
-            let ret = unsafe { Self::with_cx(device, create) };
-            if let Err(e) = ret {
-                // SAFETY: Opened above, and not revoked before.
-                unsafe { handle.revoke() };
-                return Err(e);
+            // SAFETY: By the safety requirements of this function.
+            unsafe {
+                Self::create_cq_with(raw, attr, |cx, attr, handle| {
+                    Cq::<T>::init(
+                        raw,
+                        handle.clone(),
+                        T::Cq::create_user(cx, attr, handle, ctx, udata),
+                    )
+                })
             }
-            // SAFETY: Initialised above.
-            let cq = unsafe { Cq::<T>::from_raw(raw) };
-            // CAST: Not more than the `int` that the attributes of the device say.
-            //
-            // SAFETY: The core reads this when the create operation has returned.
-            unsafe { (*raw).cqe = cq.entries() as c_int };
-            Ok(0)
         })
+    }
+
+    /// # Safety
+    ///
+    /// As the device operation `create_cq`, which the core calls for consumers in the kernel only
+    /// since there is `create_user_cq`.
+    pub(super) unsafe extern "C" fn create_cq(
+        raw: *mut bindings::ib_cq,
+        attr: *const bindings::ib_cq_init_attr,
+        _bundle: *mut bindings::uverbs_attr_bundle,
+    ) -> c_int {
+        // SAFETY: By the safety requirements of this function.
+        from_result(|| unsafe {
+            Self::create_cq_with(raw, attr, |cx, attr, handle| {
+                Cq::<T>::init(raw, handle.clone(), T::Cq::create_kernel(cx, attr, handle))
+            })
+        })
+    }
+
+    /// Creates a queue by `create`, which initialises all but the core's part.
+    ///
+    /// # Safety
+    ///
+    /// As the device operation `create_cq`.
+    unsafe fn create_cq_with(
+        raw: *mut bindings::ib_cq,
+        attr: *const bindings::ib_cq_init_attr,
+        create: impl FnOnce(&Cx<'_, T>, &CqInitAttr, &CqHandle) -> Result,
+    ) -> Result<c_int> {
+        // SAFETY: The core passes valid attributes, which it does not change meanwhile.
+        let attr = unsafe { &*attr };
+        let attr = CqInitAttr {
+            entries: attr.cqe,
+            comp_vector: attr.comp_vector,
+            flags: attr.flags,
+        };
+        // SAFETY: The core keeps the queue until `destroy_cq` has succeeded, or until this has
+        // failed; both revoke the handle.
+        let handle = unsafe { CqHandle::new(NonNull::new(raw).ok_or(EINVAL)?) }?;
+        // SAFETY: The core sets the device before it calls this.
+        let device = unsafe { (*raw).device };
+        // SAFETY: A device operation is running.
+        let ret = unsafe { Self::with_cx(device, |cx| create(cx, &attr, &handle)) };
+        if let Err(e) = ret {
+            // SAFETY: Opened above, and not revoked before.
+            unsafe { handle.revoke() };
+            return Err(e);
+        }
+        // SAFETY: Initialised above.
+        let cq = unsafe { Cq::<T>::from_raw(raw) };
+        // CAST: Not more than the `int` that the attributes of the device say.
+        //
+        // SAFETY: The core reads this when the create operation has returned.
+        unsafe { (*raw).cqe = cq.entries() as c_int };
+        Ok(0)
     }
 
     /// # Safety

@@ -119,6 +119,12 @@ impl QpHandle {
         unsafe { self.0.revoke() }
     }
 
+    /// Calls `f` with the queue pair, which exists meanwhile, unless it is gone.
+    #[inline]
+    pub(super) fn with_raw<R>(&self, f: impl FnOnce(*mut bindings::ib_qp) -> R) -> Option<R> {
+        self.0.with(|qp| f(qp.as_ptr()))
+    }
+
     /// Tells the consumer of the queue pair.
     pub fn event(&self, event: QpEvent) {
         self.0.with(|qp| {

@@ -33,6 +33,14 @@ pub trait MrOps: Sized + Send + Sync + 'static {
         udata: &mut Udata,
     ) -> impl PinInit<Self, Error>;
 
+    /// Makes all memory that is mapped for DMA accessible to the queue pairs of a domain of the
+    /// kernel: work requests and peers use its DMA addresses.
+    fn get_dma(
+        cx: &Cx<'_, Self::Driver>,
+        pd: &Pd<Self::Driver>,
+        access: Access,
+    ) -> impl PinInit<Self, Error>;
+
     /// Returns the keys of the region.
     fn keys(&self) -> MrKeys;
 
@@ -97,26 +105,49 @@ impl<T: Driver> Shims<T> {
             // SAFETY: The core passes what `alloc_pd` made, and keeps it during the call.
             let pd = unsafe { Pd::<T>::from_raw(pd) };
             // SAFETY: A device operation is running.
-            let mr = unsafe {
-                Self::with_cx(device, |cx| {
-                    KBox::pin_init(
-                        Mr::<T>::new((), T::Mr::reg_user(cx, pd, &attr, udata)),
-                        GFP_KERNEL,
-                    )
-                })
-            }?;
-            let keys = mr.keys();
-            let raw = mr.as_raw();
-            // SAFETY: The core does not know the region yet.
             unsafe {
-                (*raw).lkey = keys.lkey;
-                (*raw).rkey = keys.rkey;
+                Self::with_cx(device, |cx| {
+                    Self::hand_over_mr(T::Mr::reg_user(cx, pd, &attr, udata))
+                })
             }
-            // SAFETY: The region stays pinned until `dereg_mr`.
-            let _ = KBox::into_raw(unsafe { Pin::into_inner_unchecked(mr) });
-            Ok(raw)
         };
         register().unwrap_or_else(|e| e.to_ptr())
+    }
+
+    /// # Safety
+    ///
+    /// As the device operation `get_dma_mr`.
+    pub(super) unsafe extern "C" fn get_dma_mr(
+        pd: *mut bindings::ib_pd,
+        access: c_int,
+    ) -> *mut bindings::ib_mr {
+        // SAFETY: The core passes a valid domain, whose device does not change.
+        let device = unsafe { (*pd).device };
+        // SAFETY: The core passes what `alloc_pd` made for the kernel, and keeps it during the call.
+        let pd = unsafe { Pd::<T>::from_raw(pd) };
+        let access = Access::from_raw(access);
+        // SAFETY: A device operation is running.
+        unsafe {
+            Self::with_cx(device, |cx| {
+                Self::hand_over_mr(T::Mr::get_dma(cx, pd, access))
+            })
+        }
+        .unwrap_or_else(|e| e.to_ptr())
+    }
+
+    /// Creates a region for the core, which gives it back by `dereg_mr`.
+    fn hand_over_mr(data: impl PinInit<T::Mr, Error>) -> Result<*mut bindings::ib_mr> {
+        let mr = KBox::pin_init(Mr::<T>::new((), data), GFP_KERNEL)?;
+        let keys = mr.keys();
+        let raw = mr.as_raw();
+        // SAFETY: The core does not know the region yet.
+        unsafe {
+            (*raw).lkey = keys.lkey;
+            (*raw).rkey = keys.rkey;
+        }
+        // SAFETY: The region stays pinned until `dereg_mr`.
+        let _ = KBox::into_raw(unsafe { Pin::into_inner_unchecked(mr) });
+        Ok(raw)
     }
 
     /// # Safety
@@ -129,11 +160,11 @@ impl<T: Driver> Shims<T> {
         from_result(|| {
             // SAFETY: The core sets the device when it gets the region.
             let device = unsafe { (*raw).device };
-            // SAFETY: The core destroys what `reg_user_mr` made, until this returns 0.
+            // SAFETY: The core destroys what `hand_over_mr` made, until this returns 0.
             let mr = unsafe { Mr::<T>::from_raw(raw) };
             // SAFETY: A device operation is running.
             unsafe { Self::with_cx(device, |cx| T::Mr::dereg(mr, cx)) };
-            // SAFETY: From `KBox::into_raw` in `reg_user_mr`; the core does not use the region
+            // SAFETY: From `KBox::into_raw` in `hand_over_mr`; the core does not use the region
             // after this operation.
             drop(unsafe { Pin::new_unchecked(KBox::from_raw(raw.cast::<Mr<T>>())) });
             Ok(0)

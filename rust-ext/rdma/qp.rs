@@ -15,6 +15,8 @@ use super::{
     QpHandle,
     QpModify,
     QpType,
+    RecvWrs,
+    SendWrs,
     Ucontext,
     Udata, //
 };
@@ -45,7 +47,27 @@ pub trait QpOps: Sized + Send + Sync + 'static {
         udata: &mut Udata,
     ) -> impl PinInit<Self, Error>;
 
-    /// Returns the number of the queue pair.
+    /// Creates a queue pair of the kernel. The rest is as for [`create_user`](Self::create_user).
+    fn create_kernel(
+        cx: &Cx<'_, Self::Driver>,
+        attr: &QpInitAttr<'_, Self::Driver>,
+        handle: &QpHandle,
+    ) -> impl PinInit<Self, Error>;
+
+    /// Posts send requests to a queue pair of the kernel, up to the first that can not be.
+    ///
+    /// May be called from any context, and for one queue pair by several CPUs at a time.
+    fn post_send(
+        qp: &Qp<Self::Driver>,
+        cx: &Cx<'_, Self::Driver>,
+        wrs: &mut SendWrs<'_, Self::Driver>,
+    ) -> Result;
+
+    /// Posts receive requests. The rest is as for [`post_send`](Self::post_send).
+    fn post_recv(qp: &Qp<Self::Driver>, cx: &Cx<'_, Self::Driver>, wrs: &mut RecvWrs<'_>)
+        -> Result;
+
+    /// Returns the number of the queue pair, by which the device knows it.
     fn qpn(&self) -> u32;
 
     /// Changes attributes, all or none of them.
@@ -62,7 +84,7 @@ pub trait QpOps: Sized + Send + Sync + 'static {
     fn destroy(qp: &Qp<Self::Driver>, cx: &Cx<'_, Self::Driver>);
 }
 
-/// What a consumer asks for. All of it is user input.
+/// What a consumer asks for. All of it may be user input.
 pub struct QpInitAttr<'a, T: Driver> {
     raw: &'a bindings::ib_qp_init_attr,
     ty: QpType,
@@ -94,9 +116,14 @@ impl<T: Driver> QpInitAttr<'_, T> {
         if cq.is_null() {
             return Err(EINVAL);
         }
-        // SAFETY: The core passes what `create_user_cq` made, for there is nothing else, and keeps
-        // it during the call that the attributes are valid for.
+        // SAFETY: The core passes what `create_cq` or `create_user_cq` made, for there is nothing
+        // else, and keeps it during the call that the attributes are valid for.
         Ok(unsafe { Cq::<T>::from_raw(cq) })
+    }
+
+    /// Returns the number of the port of a special queue pair, from 1.
+    pub fn port(&self) -> u32 {
+        self.raw.port_num
     }
 
     /// Returns whether receive requests are to come from a shared queue.
@@ -143,8 +170,6 @@ impl<T: Driver> Shims<T> {
         udata: *mut bindings::ib_udata,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: The core passes null, or the udata of the running system call.
-            let udata = unsafe { Udata::from_raw(udata) }.ok_or(EOPNOTSUPP)?;
             // SAFETY: The core passes valid attributes, which it does not change meanwhile.
             let attr = unsafe { &*attr };
             let ty = QpType::try_from(attr.qp_type)?;
@@ -157,13 +182,20 @@ impl<T: Driver> Shims<T> {
                 // keeps it for as long as the queue pair.
                 pd: unsafe { Pd::<T>::from_raw(pd) },
             };
-            // SAFETY: The context of a system call that creates a queue pair is one that
-            // `alloc_ucontext` made, and stays during the call.
-            let ctx = unsafe { Ucontext::<T>::from_raw(udata.ucontext()) };
+            // SAFETY: The core passes null, or the udata of the running system call.
+            let udata = unsafe { Udata::from_raw(udata) };
             // SAFETY: The core keeps the queue pair until `destroy_qp` has succeeded, or until this
             // has failed; both revoke the handle.
             let handle = unsafe { QpHandle::new(NonNull::new(raw).ok_or(EINVAL)?) }?;
             let create = |cx: &Cx<'_, T>| {
+                let Some(udata) = udata else {
+                    let init = T::Qp::create_kernel(cx, &attr, &handle);
+                    // SAFETY: The core allocated `size_ib_qp` bytes for this call.
+                    return unsafe { Qp::<T>::init(raw, handle.clone(), init) };
+                };
+                // SAFETY: The context of a system call that creates a queue pair is one that
+                // `alloc_ucontext` made, and stays during the call.
+                let ctx = unsafe { Ucontext::<T>::from_raw(udata.ucontext()) };
                 let init = T::Qp::create_user(cx, &attr, &handle, ctx, udata);
                 // SAFETY: The core allocated `size_ib_qp` bytes for this call.
                 unsafe { Qp::<T>::init(raw, handle.clone(), init) }
@@ -178,7 +210,7 @@ impl<T: Driver> Shims<T> {
             // SAFETY: Initialised above.
             let qp = unsafe { Qp::<T>::from_raw(raw) };
             // SAFETY: The core reads this when the create operation has returned.
-            unsafe { (*raw).qp_num = qp.qpn() };
+            unsafe { (*raw).qp_num = ty.special_number().unwrap_or_else(|| qp.qpn()) };
             Ok(0)
         })
     }

@@ -16,6 +16,10 @@ use kernel::prelude::*;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum QpType {
+    /// Subnet management, queue pair 0 of a port: datagrams.
+    Smi = bindings::ib_qp_type_IB_QPT_SMI,
+    /// General services, queue pair 1 of a port: datagrams.
+    Gsi = bindings::ib_qp_type_IB_QPT_GSI,
     /// Reliable connection.
     Rc = bindings::ib_qp_type_IB_QPT_RC,
     /// Unreliable connection.
@@ -24,11 +28,30 @@ pub enum QpType {
     Ud = bindings::ib_qp_type_IB_QPT_UD,
 }
 
+impl QpType {
+    /// Returns whether each send request says where it goes.
+    pub const fn is_datagram(self) -> bool {
+        matches!(self, Self::Smi | Self::Gsi | Self::Ud)
+    }
+
+    /// Returns the number that packets and consumers know a special queue pair by (IBTA vol. 1,
+    /// 3.9).
+    pub(super) const fn special_number(self) -> Option<u32> {
+        match self {
+            Self::Smi => Some(0),
+            Self::Gsi => Some(1),
+            Self::Rc | Self::Uc | Self::Ud => None,
+        }
+    }
+}
+
 impl TryFrom<bindings::ib_qp_type> for QpType {
     type Error = Error;
 
     fn try_from(raw: bindings::ib_qp_type) -> Result<Self> {
         Ok(match raw {
+            bindings::ib_qp_type_IB_QPT_SMI => Self::Smi,
+            bindings::ib_qp_type_IB_QPT_GSI => Self::Gsi,
             bindings::ib_qp_type_IB_QPT_RC => Self::Rc,
             bindings::ib_qp_type_IB_QPT_UC => Self::Uc,
             bindings::ib_qp_type_IB_QPT_UD => Self::Ud,

@@ -17,7 +17,25 @@ use rdma::{
 };
 
 /// An address handle.
-pub(crate) struct Ah(AhAttr);
+pub(crate) struct Ah {
+    attr: AhAttr,
+    path: Path,
+}
+
+impl Ah {
+    /// Returns the address as requests carry it.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn new(attr: &AhAttr, udata: Option<&mut Udata>) -> Result<Self> {
+        udata.map_or(Ok(()), Udata::no_io)?;
+        Ok(Self {
+            attr: *attr,
+            path: to_path(attr)?,
+        })
+    }
+}
 
 impl rdma::AhOps for Ah {
     type Driver = Qiao;
@@ -27,11 +45,11 @@ impl rdma::AhOps for Ah {
         attr: &AhAttr,
         udata: Option<&mut Udata>,
     ) -> impl PinInit<Self, Error> {
-        udata.map_or(Ok(()), Udata::no_io).map(|()| Self(*attr))
+        Self::new(attr, udata)
     }
 
     fn query(ah: &rdma::Ah<Qiao>) -> AhAttr {
-        ah.0
+        ah.attr
     }
 }
 

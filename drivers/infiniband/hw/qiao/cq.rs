@@ -2,9 +2,14 @@
 
 //! Completion queues.
 
+mod kernel;
+
+pub(crate) use self::kernel::KernelCq;
+
 use crate::{
     device::Qiao,
     doorbell::Take,
+    hca::Hca,
     object::{
         self,
         Object, //
@@ -12,7 +17,10 @@ use crate::{
     page_list::PageTables,
     ucontext::UserSlot, //
 };
-use kernel::prelude::*;
+use ::kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 use qiao_abi::{
     qiao_create_cq_req,
     qiao_create_cq_resp,
@@ -35,15 +43,17 @@ use rdma::{
     CqInitAttr,
     Cx,
     Lent,
+    Notify,
     Ucontext,
     Udata,
-    Umem, //
+    Umem,
+    Wcs, //
 };
 
 // The library allocates the buffer.
 static_assert!(QIAO_CQ_RECORD_SIZE as usize == CQ_RECORD_SIZE);
 
-/// A completion queue of user space.
+/// A completion queue.
 pub(crate) struct Cq {
     layout: CqLayout,
     queue: Lent<Queue>,
@@ -52,8 +62,13 @@ pub(crate) struct Cq {
 /// What the device has for a completion queue.
 struct Queue {
     id: Id<CqHandle>,
-    slot: UserSlot,
-    _umem: Umem,
+    owner: Owner,
+}
+
+/// What the device has of the owner of a completion queue.
+enum Owner {
+    User { _slot: UserSlot, _umem: Umem },
+    Kernel(Arc<KernelCq>),
 }
 
 impl Cq {
@@ -62,7 +77,15 @@ impl Cq {
         self.queue.id.get()
     }
 
-    fn new(
+    /// Returns the queue as one of the kernel, if it is.
+    pub(crate) fn kernel(&self) -> Option<&Arc<KernelCq>> {
+        match &self.queue.owner {
+            Owner::User { .. } => None,
+            Owner::Kernel(cq) => Some(cq),
+        }
+    }
+
+    fn new_user(
         cx: &Cx<'_, Qiao>,
         attr: &CqInitAttr,
         handle: &CqHandle,
@@ -71,12 +94,12 @@ impl Cq {
     ) -> Result<Self> {
         let hca = cx.data().hca();
         let req: qiao_create_cq_req = udata.read()?;
-        if req.comp_mask != 0 || req.reserved.iter().any(|&b| b != 0) || attr.flags != 0 {
+        if req.comp_mask != 0 || req.reserved.iter().any(|&b| b != 0) {
             return Err(EOPNOTSUPP);
         }
         let layout =
             CqLayout::new(&hca.queue_limits(), req.log_entries, attr.entries).ok_or(EINVAL)?;
-        let eqn = hca.completion_eqn(attr.comp_vector).ok_or(EINVAL)?;
+        let mut cmd = command(hca, attr, &layout)?;
 
         let id = hca.cqs().reserve()?;
         let slot = ctx.take_slots(hca, Take::One)?;
@@ -90,28 +113,56 @@ impl Cq {
             &umem.blocks(hca.caps().page_sizes.get(), addr)?,
         )?;
 
-        let mut cmd = CreateCq::zeroed();
         cmd.cqn.set(id.get());
-        cmd.eqn.set(eqn);
         cmd.slot.set(slot.number());
-        cmd.log_entries = layout.entries().log();
         cmd.buffer = tables.list();
-        let queue = Queue {
-            id,
-            slot,
+        let resp = qiao_create_cq_resp {
+            comp_mask: 0,
+            db_mmap_offset: *slot.attachment(),
+            db_offset: slot.offset(),
+            cqn: id.get(),
+        };
+        let owner = Owner::User {
+            _slot: slot,
             _umem: umem,
         };
-        let queue = object::create(hca, &cmd, queue, tables, |queue| {
+        let queue = object::create(hca, &cmd, Queue { id, owner }, tables, |queue| {
             queue.id.publish(handle.clone())?;
-            udata.respond(&qiao_create_cq_resp {
-                comp_mask: 0,
-                db_mmap_offset: *queue.slot.attachment(),
-                db_offset: queue.slot.offset(),
-                cqn: queue.id.get(),
-            })
+            udata.respond(&resp)
         })?;
         Ok(Self { layout, queue })
     }
+
+    fn new_kernel(cx: &Cx<'_, Qiao>, attr: &CqInitAttr, handle: &CqHandle) -> Result<Self> {
+        let hca = cx.data().hca();
+        let layout = CqLayout::for_entries(&hca.queue_limits(), attr.entries).ok_or(EINVAL)?;
+        let mut cmd = command(hca, attr, &layout)?;
+
+        let id = hca.cqs().reserve()?;
+        let cq = KernelCq::new(hca, id.get(), layout)?;
+        let (slot, memory) = cq.place();
+        let tables = PageTables::of_memory(hca.pdev().as_ref(), memory)?;
+        cmd.cqn.set(id.get());
+        cmd.slot.set(slot);
+        cmd.buffer = tables.list();
+        let owner = Owner::Kernel(cq);
+        let queue = object::create(hca, &cmd, Queue { id, owner }, tables, |queue| {
+            queue.id.publish(handle.clone())
+        })?;
+        Ok(Self { layout, queue })
+    }
+}
+
+/// Makes the command for a queue, all but what its owner has.
+fn command(hca: &Hca<'_>, attr: &CqInitAttr, layout: &CqLayout) -> Result<CreateCq> {
+    if attr.flags != 0 {
+        return Err(EOPNOTSUPP);
+    }
+    let mut cmd = CreateCq::zeroed();
+    cmd.eqn
+        .set(hca.completion_eqn(attr.comp_vector).ok_or(EINVAL)?);
+    cmd.log_entries = layout.entries().log();
+    Ok(cmd)
 }
 
 impl Object for Queue {
@@ -138,7 +189,26 @@ impl rdma::CqOps for Cq {
         ctx: &Ucontext<Qiao>,
         udata: &mut Udata,
     ) -> impl PinInit<Self, Error> {
-        Self::new(cx, attr, handle, ctx, udata)
+        Self::new_user(cx, attr, handle, ctx, udata)
+    }
+
+    fn create_kernel(
+        cx: &Cx<'_, Qiao>,
+        attr: &CqInitAttr,
+        handle: &CqHandle,
+    ) -> impl PinInit<Self, Error> {
+        Self::new_kernel(cx, attr, handle)
+    }
+
+    fn poll(cq: &rdma::Cq<Qiao>, cx: &Cx<'_, Qiao>, wcs: &mut Wcs<'_>) {
+        if let Some(cq) = cq.kernel() {
+            cq.poll(cx.data().hca(), wcs);
+        }
+    }
+
+    fn notify(cq: &rdma::Cq<Qiao>, cx: &Cx<'_, Qiao>, what: Notify) -> bool {
+        cq.kernel()
+            .is_some_and(|cq| cq.notify(cx.data().hca(), what))
     }
 
     fn entries(&self) -> u32 {

@@ -8,12 +8,16 @@
 mod pace;
 
 use crate::{
-    doorbell::Slot,
+    doorbell::{
+        Slot,
+        Take, //
+    },
     fatal::{
         Cause,
         Oddity, //
     },
-    hca::Hca, //
+    hca::Hca,
+    page_list::PageTables, //
 };
 use kernel::{
     irq::{
@@ -53,16 +57,10 @@ use qiao_hw::{
         Eqe,
         EventType, //
     },
-    pages::{
-        levels_for,
-        limit,
-        PageList, //
-    },
     ring::{
         self,
         RingSize, //
-    },
-    U64, //
+    }, //
 };
 use rdma::{
     dma::Ring,
@@ -105,25 +103,25 @@ impl EventRing {
             number,
             size,
             ring: Ring::new(hca.pdev().as_ref(), log)?,
-            slot: hca.kernel_slot()?,
+            slot: hca.kernel_slots(Take::One)?,
             consumer: Atomic::new(0),
         })
     }
 
     /// Makes the queue known to the device, and arms it.
     fn create(&self, hca: &Hca<'_>, eq_type: EqType) -> Result {
-        let (ring, table) = page_list(hca, &self.ring)?;
+        let tables = PageTables::of_memory(hca.pdev().as_ref(), self.ring.memory())?;
         let mut command = CreateEq::zeroed();
         command.eqn.set(self.number.into());
         command.slot.set(self.slot.number());
         command.vector.set(self.number);
         command.eq_type = eq_type.to_wire();
         command.log_entries = self.size.log();
-        command.ring = ring;
+        command.ring = tables.list();
         let created = hca.cmd().exec(&command);
-        // The device does not read it any more, unless it is alive and has not answered; and then
+        // The device does not read them any more, unless it is alive and has not answered; and then
         // it is not alive any more.
-        drop(table);
+        drop(tables);
         created?;
         self.arm(hca, 0);
         Ok(())
@@ -162,32 +160,6 @@ impl EventRing {
             self.arm(hca, index);
         }
     }
-}
-
-/// Describes a ring, which is contiguous, by pages of 4 KiB, the size that every part knows. The
-/// table, if there is one, must stay until the command is complete.
-fn page_list(hca: &Hca<'_>, ring: &Ring<Eqe>) -> Result<(PageList, Option<Ring<U64>>)> {
-    let page = 1u64 << limit::MIN_PAGE_SHIFT;
-    let count = (ring.size() as u64).div_ceil(page);
-    let mut list = PageList::zeroed();
-    list.addr.set(ring.dma_address());
-    list.count.set(u32::try_from(count)?);
-    list.page_shift = limit::MIN_PAGE_SHIFT as u8;
-    list.levels = levels_for(count).ok_or(EINVAL)?;
-    let table = match list.levels {
-        0 => return Ok((list, None)),
-        1 => Ring::<U64>::new(hca.pdev().as_ref(), limit::TABLE_ENTRIES.ilog2() as u8)?,
-        // A ring of `MAX_LOG_ENTRIES` is smaller.
-        _ => return Err(EINVAL),
-    };
-    for (i, address) in (0..).zip((ring.dma_address()..).step_by(page as usize)) {
-        if u64::from(i) == count {
-            break;
-        }
-        table.write(i, &U64::new(address));
-    }
-    list.addr.set(table.dma_address());
-    Ok((list, Some(table)))
 }
 
 /// Handles the vector of the command queue and of asynchronous events.

@@ -82,16 +82,19 @@ pub(crate) enum Oddity {
     Event,
     /// It has sent an event of a port that it does not have.
     Port,
+    /// It has completed a work request that was not posted.
+    WorkCompletion,
 }
 
 impl Oddity {
-    const COUNT: usize = 3;
+    const COUNT: usize = 4;
 
     fn text(self) -> &'static str {
         match self {
             Self::Completion => "completes a command that is not outstanding",
             Self::Event => "sends an event of an unknown type",
             Self::Port => "sends an event of a port that it does not have",
+            Self::WorkCompletion => "completes a work request that is not outstanding",
         }
     }
 }

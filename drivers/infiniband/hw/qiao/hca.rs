@@ -163,13 +163,13 @@ impl<'bound> Hca<'bound> {
         &self.doorbells
     }
 
-    /// Takes a doorbell slot for a queue of the kernel.
+    /// Takes doorbell slots for a queue, or two, of the kernel.
     ///
     /// # Errors
     ///
     /// Those of [`SlotSet::take`].
-    pub(crate) fn kernel_slot(&self) -> Result<Slot<()>> {
-        self.kernel_slots.take(Take::One, |_| Ok(()))
+    pub(crate) fn kernel_slots(&self, take: Take) -> Result<Slot<()>> {
+        self.kernel_slots.take(take, |_| Ok(()))
     }
 
     /// Writes to a doorbell slot. What was written to memory before is visible to the device then.

@@ -20,6 +20,7 @@ use kernel::{
 };
 use qiao_hw::{
     cmd::{
+        mkey_flag,
         CreateMkey,
         DestroyMkey, //
     },
@@ -36,14 +37,15 @@ use rdma::{
     UserMrAttr, //
 };
 
-/// A registered piece of user memory.
+/// A registered piece of user memory, or all memory for the kernel.
 pub(crate) struct Mr(Lent<Region>);
 
 /// What the device has for a memory region.
 struct Region {
     key: u32,
     _index: Id<Infallible>,
-    _umem: Umem,
+    /// None if the region is all memory.
+    _umem: Option<Umem>,
 }
 
 /// Chooses the variants of keys.
@@ -121,9 +123,26 @@ impl Mr {
         let region = Region {
             key,
             _index: index,
-            _umem: umem,
+            _umem: Some(umem),
         };
         object::create(hca, &cmd, region, tables, |_| udata.no_io()).map(Self)
+    }
+
+    fn get_dma(cx: &Cx<'_, Qiao>, pdn: u32, access: Access) -> Result<Self> {
+        let hca = cx.data().hca();
+        let index = hca.keys().reserve()?;
+        let key = cx.data().key_variants().key(index.get());
+        let mut cmd = CreateMkey::zeroed();
+        cmd.key.set(key);
+        cmd.pdn.set(pdn);
+        cmd.access.set(rights(access)?);
+        cmd.flags.set(mkey_flag::PHYSICAL);
+        let region = Region {
+            key,
+            _index: index,
+            _umem: None,
+        };
+        object::create(hca, &cmd, region, (), |_| Ok(())).map(Self)
     }
 }
 
@@ -147,6 +166,14 @@ impl rdma::MrOps for Mr {
         udata: &mut Udata,
     ) -> impl PinInit<Self, Error> {
         Self::reg_user(cx, pd.pdn(), attr, udata)
+    }
+
+    fn get_dma(
+        cx: &Cx<'_, Qiao>,
+        pd: &rdma::Pd<Qiao>,
+        access: Access,
+    ) -> impl PinInit<Self, Error> {
+        Self::get_dma(cx, pd.pdn(), access)
     }
 
     fn keys(&self) -> MrKeys {

@@ -19,6 +19,7 @@ use qiao_hw::pages::{
     limit,
     PageList, //
 };
+use rdma::dma::RingMemory;
 
 const ENTRIES: usize = limit::TABLE_ENTRIES as usize;
 
@@ -41,21 +42,48 @@ impl PageTables {
     ///
     /// `EINVAL` if the buffer has more blocks than a list can name, `ENOMEM`.
     pub(crate) fn new(dev: &device::Device<Bound>, blocks: &rdma::Blocks<'_>) -> Result<Self> {
-        let count = u32::try_from(blocks.count())?;
-        let levels = levels_for(u64::from(count)).ok_or(EINVAL)?;
+        let mut this = Self::of_pages(dev, blocks.count(), blocks.shift(), blocks.iter())?;
+        this.list.offset.set(blocks.offset());
+        Ok(this)
+    }
+
+    /// Makes the list of the memory of rings, which is contiguous, by pages of the size that every
+    /// part knows.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new`](Self::new).
+    pub(crate) fn of_memory(dev: &device::Device<Bound>, memory: &RingMemory) -> Result<Self> {
+        let page = 1 << limit::MIN_PAGE_SHIFT;
+        let pages = (memory.dma_address()..).step_by(page);
+        Self::of_pages(
+            dev,
+            memory.size().div_ceil(page),
+            limit::MIN_PAGE_SHIFT,
+            pages,
+        )
+    }
+
+    /// Makes the list of the first `count` of `pages`, which have `2^shift` bytes each.
+    fn of_pages(
+        dev: &device::Device<Bound>,
+        count: usize,
+        shift: u32,
+        mut pages: impl Iterator<Item = DmaAddress>,
+    ) -> Result<Self> {
+        let levels = levels_for(count as u64).ok_or(EINVAL)?;
         let mut tables = KVVec::new();
         let addr = if levels == 0 {
-            blocks.iter().next().ok_or(EINVAL)?
+            pages.next().ok_or(EINVAL)?
         } else {
-            write_tables(dev, &mut tables, blocks.iter())?
+            write_tables(dev, &mut tables, pages.take(count))?
         };
 
         let mut list = PageList::zeroed();
         list.addr.set(addr);
-        list.count.set(count);
-        list.page_shift = u8::try_from(blocks.shift())?;
+        list.count.set(u32::try_from(count)?);
+        list.page_shift = u8::try_from(shift)?;
         list.levels = levels;
-        list.offset.set(blocks.offset());
         Ok(Self {
             list,
             _tables: tables,

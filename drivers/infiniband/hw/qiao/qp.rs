@@ -2,8 +2,15 @@
 
 //! Queue pairs.
 
+mod kernel;
+mod recv;
+mod send;
+
+pub(crate) use self::kernel::WorkQueues;
+
 use crate::{
     ah::to_path,
+    cq::KernelCq,
     device::Qiao,
     doorbell::Take,
     hca::Hca,
@@ -15,10 +22,13 @@ use crate::{
     page_list::PageTables,
     ucontext::UserSlot, //
 };
-use kernel::{
+use ::kernel::{
     new_mutex,
     prelude::*,
-    sync::Mutex, //
+    sync::{
+        Arc,
+        Mutex, //
+    }, //
 };
 use qiao_abi::{
     qiao_create_qp_req,
@@ -58,12 +68,14 @@ use rdma::{
     QpQuery,
     QpState,
     QpType,
+    RecvWrs,
+    SendWrs,
     Ucontext,
     Udata,
     Umem, //
 };
 
-/// A queue pair of user space.
+/// A queue pair.
 #[pin_data]
 pub(crate) struct Qp {
     queues: Lent<Queues>,
@@ -79,13 +91,46 @@ pub(crate) struct Qp {
 /// What the device has for a queue pair.
 struct Queues {
     id: Id<QpHandle>,
-    slots: UserSlot,
-    _umem: Umem,
+    owner: Owner,
+}
+
+/// What the device has of the owner of a queue pair.
+enum Owner {
+    User { _slots: UserSlot, _umem: Umem },
+    Kernel(Kernel),
+}
+
+/// A queue pair of the kernel.
+struct Kernel {
+    queues: Arc<WorkQueues>,
+    send_cq: Arc<KernelCq>,
+    recv_cq: Arc<KernelCq>,
 }
 
 impl Queues {
     fn qpn(&self) -> u32 {
         self.id.get()
+    }
+
+    fn kernel(&self) -> Option<&Kernel> {
+        match &self.owner {
+            Owner::User { .. } => None,
+            Owner::Kernel(kernel) => Some(kernel),
+        }
+    }
+
+    /// Forgets completions that were not polled, when the device writes no more.
+    fn detach(&self) {
+        if let Some(kernel) = self.kernel() {
+            kernel.send_cq.detach(self.qpn());
+            kernel.recv_cq.detach(self.qpn());
+        }
+    }
+}
+
+impl Kernel {
+    fn attach(&self) -> Result {
+        self.queues.attach(&self.send_cq, &self.recv_cq)
     }
 }
 
@@ -121,6 +166,8 @@ fn needs(cap: &QpCap) -> QpNeeds {
 /// `EOPNOTSUPP` if the part does not have it.
 fn transport(hca: &Hca<'_>, ty: QpType) -> Result<qp::QpType> {
     let (transport, needs) = match ty {
+        QpType::Smi => (qp::QpType::Smi, feature::MAD),
+        QpType::Gsi => (qp::QpType::Gsi, feature::MAD),
         QpType::Rc => (qp::QpType::Rc, feature::RC),
         QpType::Uc => (qp::QpType::Uc, feature::UC),
         QpType::Ud => (qp::QpType::Ud, feature::UD),
@@ -131,8 +178,40 @@ fn transport(hca: &Hca<'_>, ty: QpType) -> Result<qp::QpType> {
     Ok(transport)
 }
 
+/// Makes the command for a queue pair, all but what its owner has.
+fn command(
+    init: &QpInitAttr<'_, Qiao>,
+    transport: qp::QpType,
+    layout: &QpLayout,
+) -> Result<CreateQp> {
+    if init.has_srq() || init.create_flags() != 0 {
+        return Err(EOPNOTSUPP);
+    }
+    let mut cmd = CreateQp::zeroed();
+    cmd.pdn.set(init.pd().pdn());
+    cmd.send_cqn.set(init.send_cq()?.cqn());
+    cmd.recv_cqn.set(init.recv_cq()?.cqn());
+    if init.signal_all() {
+        cmd.flags.set(qp_flag::SIGNAL_ALL);
+    }
+    cmd.qp_type = transport.to_wire();
+    layout.fill(&mut cmd);
+    Ok(cmd)
+}
+
 impl Qp {
-    fn create_queues(
+    fn with_queues(init: &QpInitAttr<'_, Qiao>, queues: Lent<Queues>) -> impl PinInit<Self, Error> {
+        let (ty, cap, signal_all) = (init.ty(), init.cap(), init.signal_all());
+        try_pin_init!(Self {
+            queues,
+            ty,
+            cap,
+            signal_all,
+            attr <- new_mutex!(QpAttr::default()),
+        })
+    }
+
+    fn create_user_queues(
         cx: &Cx<'_, Qiao>,
         init: &QpInitAttr<'_, Qiao>,
         handle: &QpHandle,
@@ -144,7 +223,8 @@ impl Qp {
         if req.comp_mask != 0 || req.reserved.iter().any(|&b| b != 0) {
             return Err(EOPNOTSUPP);
         }
-        if init.has_srq() || init.create_flags() != 0 {
+        // The special ones are the kernel's.
+        if matches!(init.ty(), QpType::Smi | QpType::Gsi) {
             return Err(EOPNOTSUPP);
         }
         let transport = transport(hca, init.ty())?;
@@ -155,6 +235,7 @@ impl Qp {
         };
         let needs = needs(&init.cap());
         let layout = QpLayout::new(&hca.queue_limits(), transport, rings, &needs).ok_or(EINVAL)?;
+        let mut cmd = command(init, transport, &layout)?;
 
         let id = hca.qps().reserve()?;
         let slots = ctx.take_slots(hca, Take::Pair)?;
@@ -168,32 +249,72 @@ impl Qp {
             &umem.blocks(hca.caps().page_sizes.get(), addr)?,
         )?;
 
-        let mut cmd = CreateQp::zeroed();
         cmd.qpn.set(id.get());
-        cmd.pdn.set(init.pd().pdn());
-        cmd.send_cqn.set(init.send_cq()?.cqn());
-        cmd.recv_cqn.set(init.recv_cq()?.cqn());
         cmd.sq_slot.set(slots.number());
         cmd.rq_slot.set(slots.number() + 1);
-        if init.signal_all() {
-            cmd.flags.set(qp_flag::SIGNAL_ALL);
-        }
-        cmd.qp_type = transport.to_wire();
-        layout.fill(&mut cmd);
         cmd.buffer = tables.list();
-        let queues = Queues {
-            id,
-            slots,
+        let resp = qiao_create_qp_resp {
+            comp_mask: 0,
+            db_mmap_offset: *slots.attachment(),
+            db_offset: slots.offset(),
+            qpn: id.get(),
+        };
+        let owner = Owner::User {
+            _slots: slots,
             _umem: umem,
         };
-        object::create(hca, &cmd, queues, tables, |queues| {
+        object::create(hca, &cmd, Queues { id, owner }, tables, |queues| {
             queues.id.publish(handle.clone())?;
-            udata.respond(&qiao_create_qp_resp {
-                comp_mask: 0,
-                db_mmap_offset: *queues.slots.attachment(),
-                db_offset: queues.slots.offset(),
-                qpn: queues.qpn(),
-            })
+            udata.respond(&resp)
+        })
+    }
+
+    fn create_kernel_queues(
+        cx: &Cx<'_, Qiao>,
+        init: &QpInitAttr<'_, Qiao>,
+        handle: &QpHandle,
+    ) -> Result<Lent<Queues>> {
+        let hca = cx.data().hca();
+        let (ty, cap) = (init.ty(), init.cap());
+        let transport = transport(hca, ty)?;
+        let layout =
+            QpLayout::for_needs(&hca.queue_limits(), transport, &needs(&cap)).ok_or(EINVAL)?;
+        let mut cmd = command(init, transport, &layout)?;
+        let send_cq = init.send_cq()?.kernel().ok_or(EINVAL)?.clone();
+        let recv_cq = init.recv_cq()?.kernel().ok_or(EINVAL)?.clone();
+
+        let id = hca.qps().reserve()?;
+        let queues = WorkQueues::new(
+            hca,
+            &kernel::Parts {
+                handle,
+                qpn: id.get(),
+                transport,
+                cap,
+                layout,
+                send_cq: &send_cq,
+                recv_cq: &recv_cq,
+            },
+        )?;
+        let (slots, memory) = queues.place();
+        let tables = PageTables::of_memory(hca.pdev().as_ref(), memory)?;
+        cmd.qpn.set(id.get());
+        cmd.sq_slot.set(slots);
+        cmd.rq_slot.set(slots + 1);
+        cmd.buffer = tables.list();
+        cmd.flags.set(cmd.flags.get() | qp_flag::KERNEL);
+        if matches!(ty, QpType::Smi | QpType::Gsi) {
+            cmd.port = u8::try_from(init.port())?;
+        }
+        let owner = Owner::Kernel(Kernel {
+            queues,
+            send_cq,
+            recv_cq,
+        });
+        object::create(hca, &cmd, Queues { id, owner }, tables, |queues| {
+            queues.id.publish(handle.clone())?;
+            // The last that can fail.
+            queues.kernel().map_or(Ok(()), Kernel::attach)
         })
     }
 
@@ -206,7 +327,8 @@ impl Qp {
             current.state
         };
         let to = modify.next_state(from, self.ty)?;
-        hca.cmd().exec(&self.modify_command(hca, modify)?)?;
+        let command = self.modify_command(hca, modify)?;
+        self.carry_out(hca, &command, current.state, to)?;
 
         if to == QpState::Reset {
             // The device forgets all of them.
@@ -216,6 +338,30 @@ impl Qp {
         }
         current.state = to;
         Ok(())
+    }
+
+    /// Has the device execute a modification from the state `from` to the state `to`.
+    fn carry_out(&self, hca: &Hca<'_>, command: &ModifyQp, from: QpState, to: QpState) -> Result {
+        let kernel = self.queues.kernel();
+        if let (Some(kernel), QpState::Reset) = (kernel, to) {
+            kernel.queues.close();
+        }
+        let done = hca.cmd().exec(command).map(drop);
+        let Some(kernel) = kernel else {
+            return done;
+        };
+        // What a device that is lost has left behind is flushed without it.
+        let done = match to {
+            QpState::Reset | QpState::Err if !hca.is_alive() => Ok(()),
+            _ => done,
+        };
+        if done.is_ok() && to == QpState::Reset {
+            kernel.queues.reset(hca, &kernel.send_cq, &kernel.recv_cq);
+        }
+        kernel
+            .queues
+            .set_state(if done.is_ok() { to } else { from });
+        done
     }
 
     fn modify_command(&self, hca: &Hca<'_>, modify: &QpModify) -> Result<ModifyQp> {
@@ -345,16 +491,32 @@ impl rdma::QpOps for Qp {
         udata: &mut Udata,
     ) -> impl PinInit<Self, Error> {
         pin_init::pin_init_scope(move || {
-            let queues = Self::create_queues(cx, init, handle, ctx, udata)?;
+            let queues = Self::create_user_queues(cx, init, handle, ctx, udata)?;
             // Nothing fails from here on.
-            Ok(try_pin_init!(Self {
-                queues,
-                ty: init.ty(),
-                cap: init.cap(),
-                signal_all: init.signal_all(),
-                attr <- new_mutex!(QpAttr::default()),
-            }))
+            Ok(Self::with_queues(init, queues))
         })
+    }
+
+    fn create_kernel(
+        cx: &Cx<'_, Qiao>,
+        init: &QpInitAttr<'_, Qiao>,
+        handle: &QpHandle,
+    ) -> impl PinInit<Self, Error> {
+        pin_init::pin_init_scope(move || {
+            let queues = Self::create_kernel_queues(cx, init, handle)?;
+            // Nothing fails from here on.
+            Ok(Self::with_queues(init, queues))
+        })
+    }
+
+    fn post_send(qp: &rdma::Qp<Qiao>, cx: &Cx<'_, Qiao>, wrs: &mut SendWrs<'_, Qiao>) -> Result {
+        let kernel = qp.queues.kernel().ok_or(EINVAL)?;
+        kernel.queues.post_send(cx.data().hca(), wrs)
+    }
+
+    fn post_recv(qp: &rdma::Qp<Qiao>, cx: &Cx<'_, Qiao>, wrs: &mut RecvWrs<'_>) -> Result {
+        let kernel = qp.queues.kernel().ok_or(EINVAL)?;
+        kernel.queues.post_recv(cx.data().hca(), wrs)
     }
 
     fn qpn(&self) -> u32 {
@@ -371,5 +533,6 @@ impl rdma::QpOps for Qp {
 
     fn destroy(qp: &rdma::Qp<Qiao>, cx: &Cx<'_, Qiao>) {
         object::destroy(cx.data().hca(), &qp.queues);
+        qp.queues.detach();
     }
 }

@@ -67,6 +67,77 @@ pub const fn used(size: RingSize, producer: u32, consumer: u32) -> Option<u32> {
     Some(n)
 }
 
+/// The entries of a ring that are in use: from the oldest one to the next that is taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    size: RingSize,
+    tail: u32,
+    head: u32,
+}
+
+impl Window {
+    /// Makes the window of an empty ring, whose indices start at zero.
+    #[inline]
+    pub const fn new(size: RingSize) -> Self {
+        Self {
+            size,
+            tail: 0,
+            head: 0,
+        }
+    }
+
+    /// Returns the size of the ring.
+    #[inline]
+    pub const fn size(&self) -> RingSize {
+        self.size
+    }
+
+    /// Returns the free-running index of the oldest entry in use.
+    #[inline]
+    pub const fn tail(&self) -> u32 {
+        self.tail
+    }
+
+    /// Returns the free-running index of the next entry: the producer index.
+    #[inline]
+    pub const fn head(&self) -> u32 {
+        self.head
+    }
+
+    /// Returns how many entries are free.
+    #[inline]
+    pub const fn free(&self) -> u32 {
+        self.size.entries() - self.head.wrapping_sub(self.tail)
+    }
+
+    /// Returns whether the entry of an index is in use, wherever the index comes from.
+    #[inline]
+    pub const fn holds(&self, index: u32) -> bool {
+        index.wrapping_sub(self.tail) < self.head.wrapping_sub(self.tail)
+    }
+
+    /// Takes `n` entries and returns the index of the first; [`None`] if there are not so many.
+    #[inline]
+    pub fn take(&mut self, n: u32) -> Option<u32> {
+        if n > self.free() {
+            return None;
+        }
+        let first = self.head;
+        self.head = first.wrapping_add(n);
+        Some(first)
+    }
+
+    /// Frees all entries before `end`, which is at most the head; returns whether it is.
+    #[inline]
+    pub fn release(&mut self, end: u32) -> bool {
+        let possible = end.wrapping_sub(self.tail) <= self.head.wrapping_sub(self.tail);
+        if possible {
+            self.tail = end;
+        }
+        possible
+    }
+}
+
 /// The bit of an owner word that carries the phase.
 pub const OWNER_PHASE: u32 = 1;
 
@@ -120,6 +191,28 @@ mod tests {
         assert_eq!(used(size, 8, 0), Some(8));
         assert_eq!(used(size, 9, 0), None);
         assert_eq!(used(size, 0, 1), None);
+    }
+
+    #[test]
+    fn window_holds_what_was_taken_and_not_released() {
+        let mut window = Window::new(RingSize::from_log(2).unwrap());
+        (window.tail, window.head) = (u32::MAX, u32::MAX);
+        assert_eq!(window.take(3), Some(u32::MAX));
+        assert_eq!(window.take(2), None);
+        assert_eq!(window.take(1), Some(2));
+        assert_eq!((window.head(), window.free()), (3, 0));
+        for (index, held) in [
+            (u32::MAX, true),
+            (2, true),
+            (3, false),
+            (u32::MAX - 1, false),
+        ] {
+            assert_eq!(window.holds(index), held, "{index}");
+        }
+        assert!(!window.release(4));
+        assert!(window.release(2));
+        assert_eq!((window.tail(), window.free()), (2, 3));
+        assert!(!window.release(1));
     }
 
     #[test]

@@ -25,6 +25,7 @@ use crate::{
     U32,
     U64, //
 };
+use zerocopy::IntoBytes;
 
 /// Bytes of a block of the send ring.
 pub const BLOCK_SIZE: usize = 64;
@@ -226,9 +227,156 @@ pub const fn inline_size(opcode: SendOpcode, datagram: bool, length: usize) -> u
     head_size(opcode, datagram) + (4 + length).next_multiple_of(SIZE_UNIT)
 }
 
+/// Everything of a send request but its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendHead {
+    /// What to do.
+    pub opcode: SendOpcode,
+    /// Bits in `send_flag`.
+    pub flags: u8,
+    /// As `SendCtrl::imm_or_rkey`.
+    pub imm_or_rkey: [u8; 4],
+    /// Of WRITE, READ and atomics.
+    pub remote: Option<RemoteSeg>,
+    /// Of atomics.
+    pub atomic: Option<AtomicSeg>,
+    /// Of datagrams.
+    pub datagram: Option<DatagramSeg>,
+}
+
+impl SendHead {
+    /// Returns the bytes of the segments before the data.
+    pub fn size(&self) -> usize {
+        let optional = |there: bool, size| if there { size } else { 0 };
+        size_of::<SendCtrl>()
+            + optional(self.remote.is_some(), size_of::<RemoteSeg>())
+            + optional(self.atomic.is_some(), size_of::<AtomicSeg>())
+            + optional(self.datagram.is_some(), size_of::<DatagramSeg>())
+    }
+
+    /// Writes the segments before the data. `size` is that of the whole request, in units of
+    /// `SIZE_UNIT`, `index` that of its first block.
+    pub fn write<F: FnMut(u32, &[u8; BLOCK_SIZE])>(
+        &self,
+        out: &mut BlockWriter<BLOCK_SIZE, F>,
+        index: u32,
+        size: u8,
+        num_sge: u8,
+    ) {
+        let ctrl = SendCtrl {
+            opcode: self.opcode.to_wire(),
+            flags: self.flags,
+            size,
+            num_sge,
+            index: index.into(),
+            imm_or_rkey: self.imm_or_rkey,
+            rsvd: 0.into(),
+        };
+        out.push(ctrl.as_bytes());
+        if let Some(remote) = &self.remote {
+            out.push(remote.as_bytes());
+        }
+        if let Some(atomic) = &self.atomic {
+            out.push(atomic.as_bytes());
+        }
+        if let Some(datagram) = &self.datagram {
+            out.push(datagram.as_bytes());
+        }
+    }
+}
+
+/// Cuts the bytes of a request into blocks of `N`, and gives each to `put` with its free-running
+/// index.
+#[derive(Debug)]
+pub struct BlockWriter<const N: usize, F> {
+    put: F,
+    index: u32,
+    block: [u8; N],
+    fill: usize,
+}
+
+impl<const N: usize, F: FnMut(u32, &[u8; N])> BlockWriter<N, F> {
+    /// Starts with the block `index`.
+    pub fn new(index: u32, put: F) -> Self {
+        Self {
+            put,
+            index,
+            block: [0; N],
+            fill: 0,
+        }
+    }
+
+    /// Appends bytes.
+    pub fn push(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let room = self.block.iter_mut().skip(self.fill);
+            let n = room.zip(bytes).map(|(to, from)| *to = *from).count();
+            self.fill += n;
+            bytes = bytes.get(n..).unwrap_or_default();
+            if self.fill == N {
+                self.flush();
+            }
+        }
+    }
+
+    /// Fills the last block up with zeroes and ends.
+    pub fn finish(mut self) {
+        if self.fill > 0 {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        (self.put)(self.index, &self.block);
+        self.index = self.index.wrapping_add(1);
+        self.block = [0; N];
+        self.fill = 0;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zerocopy::FromBytes;
+
+    #[test]
+    fn blocks_come_in_order_and_the_last_is_filled_up() {
+        let mut blocks = [(7, [0; BLOCK_SIZE]); 3];
+        let mut places = blocks.iter_mut();
+        let mut out = BlockWriter::new(u32::MAX, |index, block: &[u8; BLOCK_SIZE]| {
+            *places.next().unwrap() = (index, *block);
+        });
+        out.push(&[1; 60]);
+        out.push(&[2; 70]);
+        out.push(&[]);
+        out.finish();
+        let [first, second, third] = blocks;
+        assert_eq!((first.0, first.1[59], first.1[60]), (u32::MAX, 1, 2));
+        assert_eq!((second.0, second.1), (0, [2; BLOCK_SIZE]));
+        assert_eq!((third.0, third.1[1], third.1[2]), (1, 2, 0));
+    }
+
+    #[test]
+    fn head_is_as_long_as_it_says() {
+        let head = SendHead {
+            opcode: SendOpcode::FetchAdd,
+            flags: send_flag::SIGNALED,
+            imm_or_rkey: [0; 4],
+            remote: Some(RemoteSeg::zeroed()),
+            atomic: Some(AtomicSeg::zeroed()),
+            datagram: None,
+        };
+        assert_eq!(head.size(), head_size(head.opcode, false));
+        let mut block = None;
+        let mut out = BlockWriter::new(5, |_, bytes: &[u8; BLOCK_SIZE]| block = Some(*bytes));
+        head.write(&mut out, 5, 4, 1);
+        out.push(&[9; 16]);
+        out.finish();
+        let bytes = block.unwrap();
+        let (ctrl, rest) = SendCtrl::read_from_prefix(&bytes).unwrap();
+        assert_eq!((ctrl.index.get(), ctrl.size, ctrl.num_sge), (5, 4, 1));
+        assert_eq!(rest[32..], [9; 16]);
+    }
 
     #[test]
     fn sizes() {
