@@ -18,7 +18,7 @@ KBUILD = $(ENTER) sh -c 'mkdir -p "$$QIAO_BUILD/$(2)" && exec nice make -C "$$QI
 
 # What the source tree has so far; an absent piece is not built and not tested.
 PIECES := $(if $(wildcard Kbuild),modules) $(if $(wildcard provider/Cargo.toml),provider) \
-	$(if $(wildcard qemu/model/src/main.rs),model)
+	$(if $(wildcard qemu/model/src/main.rs),model) $(if $(wildcard kunit/kclient/Kbuild),kclient)
 
 .PHONY: help
 help: ## list the targets
@@ -89,6 +89,11 @@ modules: overlay ## build the driver
 hello: overlay ## build the module that tests the tool chain
 	@echo 'qiao: building the smoke-test module' >&2
 	@$(call KBUILD,qemu/lab/hello,hello,modules)
+
+.PHONY: kclient
+kclient: overlay ## build the test of devices by a consumer in the kernel
+	@echo 'qiao: building the kernel client' >&2
+	@$(call KBUILD,kunit/kclient,kclient,modules)
 
 .PHONY: provider
 provider: root ## build the libibverbs provider

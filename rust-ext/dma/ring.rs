@@ -7,6 +7,7 @@ use core::{
     mem::MaybeUninit, //
 };
 use kernel::{
+    alloc::flags::__GFP_NOWARN,
     device::{
         Bound,
         Device, //
@@ -40,7 +41,9 @@ impl RingMemory {
     ///
     /// `ENOMEM`.
     pub fn new(dev: &Device<Bound>, bytes: usize) -> Result<Arc<Self>> {
-        let words = Coherent::zeroed_slice(dev, bytes.div_ceil(size_of::<u32>()), GFP_KERNEL)?;
+        let words = bytes.div_ceil(size_of::<u32>());
+        // A consumer may ask for more than the system has in one piece.
+        let words = Coherent::zeroed_slice(dev, words, GFP_KERNEL | __GFP_NOWARN)?;
         Ok(Arc::new(Self(words), GFP_KERNEL)?)
     }
 

@@ -123,7 +123,7 @@ impl<T: Driver> Shims<T> {
     ) -> *mut bindings::ib_mr {
         // SAFETY: The core passes a valid domain, whose device does not change.
         let device = unsafe { (*pd).device };
-        // SAFETY: The core passes what `alloc_pd` made for the kernel, and keeps it during the call.
+        // SAFETY: The core passes what `alloc_pd` made, and keeps it during the call.
         let pd = unsafe { Pd::<T>::from_raw(pd) };
         let access = Access::from_raw(access);
         // SAFETY: A device operation is running.

@@ -127,7 +127,7 @@ impl Wcs<'_> {
         self.places.len() - self.len
     }
 
-    /// Adds a completion of the queue pair of `qp`; nothing if that is gone, or if there is no room.
+    /// Adds a completion of the queue pair of `qp`, unless that is gone or there is no room.
     pub fn push(&mut self, qp: &QpHandle, wc: &Wc) {
         let Some(place) = self.places.get_mut(self.len) else {
             return;

@@ -446,7 +446,7 @@ impl<T: Driver> Shims<T> {
     }
 }
 
-/// Returns what the consumer gets: an error if, and only if, there is a request that was not posted.
+/// Returns what the consumer gets: an error if, and only if, a request was not posted.
 fn outcome(ret: Result, all_posted: bool) -> c_int {
     match ret {
         _ if all_posted => 0,

@@ -90,6 +90,11 @@ impl Artefacts {
         self.build.join("module/qiao.ko")
     }
 
+    /// The test of devices by a consumer in the kernel (`make kclient`).
+    pub fn client_module(&self) -> PathBuf {
+        self.build.join("kclient/qiao_kclient.ko")
+    }
+
     /// The libibverbs provider (`make provider`), a cdylib.
     pub fn provider(&self) -> PathBuf {
         self.target.join("release/libqiao.so")

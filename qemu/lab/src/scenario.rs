@@ -9,6 +9,7 @@ mod device;
 mod driver;
 mod function;
 mod hello;
+mod kernel;
 mod lifecycle;
 mod softroce;
 mod unplug;
@@ -44,6 +45,8 @@ pub enum Part {
     Provider,
     /// The device model, for the topology's HCAs.
     Model,
+    /// The client in the kernel.
+    Client,
     /// Hostile user programs: one below libibverbs, one above it.
     Probe,
 }
@@ -61,6 +64,7 @@ impl Part {
             Self::Driver => "Kbuild",
             Self::Provider => "provider/Cargo.toml",
             Self::Model => "qemu/model/src/main.rs",
+            Self::Client => "kunit/kclient/Kbuild",
             Self::Probe => "qemu/lab/probe/Cargo.toml",
         }
     }
@@ -84,6 +88,10 @@ impl Part {
             }
             // Runs beside the guests, not in them.
             Self::Model => Ok(()),
+            Self::Client => {
+                let module = Artefacts::require(artefacts.client_module(), "kclient")?;
+                initramfs.add_guest_file(&modules.join("qiao_kclient.ko"), &module)
+            }
             Self::Probe => {
                 let probe = Artefacts::require(artefacts.probe(), "probe")?;
                 for (place, text) in cases::SCRIPTS {
@@ -134,6 +142,7 @@ pub const ALL: &[Scenario] = &[
     demo::TWINS,
     demo::SCENARIO,
     user::SCENARIO,
+    kernel::SCENARIO,
     device::SCENARIO,
     lifecycle::SCENARIO,
     unplug::SCENARIO,

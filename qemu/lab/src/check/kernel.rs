@@ -14,7 +14,11 @@ use super::run_tool;
 use crate::{artefacts::Artefacts, report::Report};
 
 /// Modules by the folder of their Kbuild file and the name of an object folder.
-const MODULES: [(&str, &str); 2] = [("qemu/lab/hello", "clippy-hello"), ("", "clippy-module")];
+const MODULES: [(&str, &str); 3] = [
+    ("qemu/lab/hello", "clippy-hello"),
+    ("kunit/kclient", "warnings-kclient"),
+    ("", "clippy-module"),
+];
 /// Folders whose files go upstream.
 const UPSTREAM_DIRS: [&str; 4] = ["drivers", "rust-ext", "uapi", "kunit"];
 

@@ -2,8 +2,8 @@
 
 //! The work queues of a queue pair of the kernel.
 //!
-//! Locks: a completion queue's, then a work queue's. Both are taken with interrupts off, and nothing
-//! is taken inside.
+//! Locks: a completion queue's, then a work queue's. Both are taken with interrupts off, and
+//! nothing is taken inside.
 
 use super::{
     recv::RecvQueue,
