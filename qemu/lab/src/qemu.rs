@@ -18,7 +18,7 @@ use crate::{
     artefacts::Artefacts,
     initramfs::Initramfs,
     process::{Priority, Process, Stdout},
-    topology::hca_socket,
+    topology::{ethernet_sockets, hca_socket, Ethernet},
 };
 
 const QEMU: &str = "qemu-system-x86_64";
@@ -68,6 +68,8 @@ pub struct Machine<'a> {
     pub console: &'a Path,
     /// Names of its HCAs.
     pub hcas: &'a [&'static str],
+    /// What its Ethernet device is plugged into.
+    pub ethernet: Ethernet,
     /// Its place in the topology, from 0.
     pub index: usize,
     /// Memory in MiB.
@@ -164,8 +166,15 @@ impl Machine<'_> {
         Ok(arguments)
     }
 
-    /// A cable between two guests: the first listens.
+    /// On a cable between two guests the first listens.
     fn network(&self) -> Result<String> {
+        if self.ethernet == Ethernet::Socket {
+            let [guest, lab] =
+                ethernet_sockets(self.sockets).map(|path| path.display().to_string());
+            return Ok(format!(
+                "dgram,id=net,local.type=unix,local.path={guest},remote.type=unix,remote.path={lab}"
+            ));
+        }
         let path = self.sockets.join("net");
         let end = match self.index {
             0 => "server=on",

@@ -11,6 +11,7 @@ mod function;
 mod hello;
 mod kernel;
 mod lifecycle;
+mod peer;
 mod softroce;
 mod unplug;
 mod user;
@@ -49,6 +50,8 @@ pub enum Part {
     Client,
     /// Hostile user programs: one below libibverbs, one above it.
     Probe,
+    /// The program that tells the transport's peer what to do.
+    Peer,
 }
 
 impl Part {
@@ -66,6 +69,7 @@ impl Part {
             Self::Model => "qemu/model/src/main.rs",
             Self::Client => "kunit/kclient/Kbuild",
             Self::Probe => "qemu/lab/probe/Cargo.toml",
+            Self::Peer => "qemu/peer/Cargo.toml",
         }
     }
 
@@ -98,6 +102,10 @@ impl Part {
                     initramfs.add_guest_text(Path::new(place), text);
                 }
                 initramfs.add_guest_program(Path::new(cases::PROBE), &probe)
+            }
+            Self::Peer => {
+                initramfs.add_guest_text(Path::new(cases::PEER), include_str!("scenario/peer.py"));
+                Ok(())
             }
         }
     }
@@ -138,6 +146,7 @@ pub const ALL: &[Scenario] = &[
     hello::SCENARIO,
     hello::ALARM,
     softroce::SCENARIO,
+    peer::SCENARIO,
     driver::SCENARIO,
     demo::TWINS,
     demo::SCENARIO,

@@ -28,7 +28,7 @@ use crate::{
     process::Process,
     qemu::{self, Accelerator, Machine},
     report::Report,
-    topology::Topology,
+    topology::{ethernet_sockets, Topology},
 };
 
 /// RDMA programs pin little memory here, and two guests and the model must fit in a small machine.
@@ -208,6 +208,7 @@ impl Session {
                 sockets,
                 console: &console,
                 hcas: &spec.hcas,
+                ethernet: topology.ethernet,
                 index,
                 memory_mib: MEMORY_MIB,
             };
@@ -249,6 +250,11 @@ impl Session {
     /// The model of the topology's HCAs.
     pub fn model(&self) -> Result<&Model> {
         self.model.as_ref().context("the topology has no HCA")
+    }
+
+    /// The datagram sockets of the guest's Ethernet: QEMU's, and the one that the scenario may bind.
+    pub fn ethernet_sockets(&self) -> [PathBuf; 2] {
+        ethernet_sockets(self._sockets.path())
     }
 
     /// Powers everything off and reads the logs: a row for each guest's kernel and one for the model. If `alarm` is given, each

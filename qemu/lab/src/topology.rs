@@ -9,11 +9,23 @@ use std::{
 
 use serde::Serialize;
 
+/// What the guests' Ethernet devices are plugged into.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ethernet {
+    /// A cable between two guests.
+    #[default]
+    Cable,
+    /// A socket of the lab for the only guest, on which a scenario plays the other end.
+    Socket,
+}
+
 /// The guests of a scenario and the fabric between their HCAs.
 #[derive(Clone, Debug, Default)]
 pub struct Topology {
     /// In the order of starting; the first is the one that a person lands in.
     pub guests: Vec<GuestSpec>,
+    /// The network beside the fabric.
+    pub ethernet: Ethernet,
     links: Vec<[String; 2]>,
     settings: BTreeMap<&'static str, toml::Table>,
 }
@@ -49,6 +61,12 @@ impl Topology {
     /// Joins port 1 of two HCAs by a cable.
     pub fn link(mut self, one: &str, other: &str) -> Self {
         self.links.push([format!("{one}:1"), format!("{other}:1")]);
+        self
+    }
+
+    /// Leaves the other end of the only guest's Ethernet to the scenario.
+    pub fn ethernet_socket(mut self) -> Self {
+        self.ethernet = Ethernet::Socket;
         self
     }
 
@@ -88,6 +106,11 @@ impl Topology {
 /// The vfio-user socket of an HCA.
 pub fn hca_socket(sockets: &Path, hca: &str) -> PathBuf {
     sockets.join(format!("{hca}.hca"))
+}
+
+/// The datagram sockets of a guest's Ethernet: QEMU's, and that of the lab.
+pub fn ethernet_sockets(sockets: &Path) -> [PathBuf; 2] {
+    ["ethernet.guest", "ethernet.lab"].map(|name| sockets.join(name))
 }
 
 /// The file that `qiao-model --config` reads.

@@ -22,6 +22,9 @@ pub(super) const POSTS: &str = "usr/local/lib/qiao/posts.py";
 /// What unreliable services do.
 pub(super) const UNRELIABLE: &str = "usr/local/lib/qiao/unreliable.py";
 
+/// The script that tells the transport's peer what to do; relative to a guest's root.
+pub(super) const PEER: &str = "usr/local/lib/qiao/peer.py";
+
 /// Runs such a program, a row for each case, and one more if it did not come to its end.
 pub(super) fn run(report: &mut Report, guest: &Guest, command: &str, timeout: Duration) {
     report.doing(command);

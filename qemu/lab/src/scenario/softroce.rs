@@ -14,12 +14,15 @@ use super::{
 };
 use crate::{
     report::Report,
-    session::{Session, SHORT},
+    session::{Guest, Session, SHORT},
     topology::Topology,
 };
 
 /// GID 1 of a soft-RoCE device is the one made from the interface's IPv4 address; GID 0 is from its link-local one.
 const IPV4_GID: u8 = 1;
+
+/// The soft-RoCE device of a guest.
+pub(super) const DEVICE: &str = "rxe0";
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "softroce",
@@ -32,14 +35,11 @@ pub(super) const SCENARIO: Scenario = Scenario {
 
 fn run(session: &Session, report: &mut Report) -> Result<()> {
     for guest in &session.guests {
-        guest.run(
-            "modprobe -a rdma_rxe ib_uverbs && rdma link add rxe0 type rxe netdev eth0",
-            SHORT,
-        )?;
+        start(guest)?;
     }
     let end = |guest| End {
         guest,
-        device: "rxe0",
+        device: DEVICE,
     };
     let (server, client) = (&session.guests[0], &session.guests[1]);
     report.test("ping", || {
@@ -59,9 +59,16 @@ fn run(session: &Session, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
+/// Makes a soft-RoCE device on the guest's Ethernet.
+pub(super) fn start(guest: &Guest) -> Result<()> {
+    let command =
+        format!("modprobe -a rdma_rxe ib_uverbs && rdma link add {DEVICE} type rxe netdev eth0");
+    guest.run(&command, SHORT).map(drop)
+}
+
 /// Computes the ICRC of every RoCE packet in a capture. The kernel made them: an independent judge of the code that makes and
 /// checks Qiao's.
-fn check_icrcs(path: &Path) -> Result<String> {
+pub(super) fn check_icrcs(path: &Path) -> Result<String> {
     let (mut right, mut wrong) = (0, 0);
     capture::for_each(path, |frame| match roce::check_icrc(frame) {
         Some(true) => right += 1,

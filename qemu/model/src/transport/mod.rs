@@ -8,6 +8,8 @@
 //! sleeps or draws random numbers, so that a run can be repeated.
 
 mod attr;
+#[cfg(any(test, feature = "node"))]
+pub mod node;
 mod path;
 mod qp;
 mod requester;

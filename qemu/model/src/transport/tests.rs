@@ -2,6 +2,7 @@
 
 //! Two queue pairs over a link with faults, against a reference of what must come out.
 
+use super::node::{Node, KEY};
 use super::*;
 use qiao_fabric::link::{End, Faults, Link};
 use qiao_fabric::wire::Transport;
@@ -12,140 +13,8 @@ use std::collections::VecDeque;
 mod hostile;
 mod unreliable;
 
-const KEY: u32 = 0x1234_5601;
 const QKEY: u32 = 0x1111_1111;
 const SIZE: usize = 1 << 16;
-
-/// A device with one region and unlimited rings.
-struct Node {
-    memory: Vec<u8>,
-    sends: VecDeque<SendWqe>,
-    recvs: VecDeque<RecvWqe>,
-    completions: Vec<Completion>,
-    events: Vec<EventType>,
-    out: VecDeque<Frame>,
-    lid: u16,
-}
-
-impl Node {
-    fn new(lid: u16, fill: u8) -> Self {
-        Self {
-            memory: (0..SIZE)
-                .map(|i| (i as u8).wrapping_mul(31) ^ fill)
-                .collect(),
-            sends: VecDeque::new(),
-            recvs: VecDeque::new(),
-            completions: Vec::new(),
-            events: Vec::new(),
-            out: VecDeque::new(),
-            lid,
-        }
-    }
-
-    fn range(&self, key: u32, va: u64, length: usize) -> Result<std::ops::Range<usize>, Fault> {
-        let from = usize::try_from(va).map_err(|_| Fault)?;
-        let to = from.checked_add(length).ok_or(Fault)?;
-        if key != KEY || to > self.memory.len() {
-            return Err(Fault);
-        }
-        Ok(from..to)
-    }
-
-    /// The bytes of the pieces from `offset` on, as (position in memory, length).
-    fn pieces(
-        &self,
-        sges: &[Sge],
-        offset: u32,
-        length: usize,
-    ) -> Result<Vec<(usize, usize)>, Fault> {
-        let (mut skip, mut left, mut out) = (offset as usize, length, Vec::new());
-        for sge in sges {
-            let range = self.range(sge.lkey, sge.addr, sge.length as usize)?;
-            let n = range.len().saturating_sub(skip).min(left);
-            if n > 0 {
-                out.push((range.start + skip, n));
-            }
-            skip = skip.saturating_sub(range.len());
-            left -= n;
-        }
-        if left > 0 {
-            return Err(Fault);
-        }
-        Ok(out)
-    }
-}
-
-impl Host for Node {
-    fn next_send(&mut self) -> Option<SendWqe> {
-        self.sends.pop_front()
-    }
-    fn next_recv(&mut self) -> Option<RecvWqe> {
-        self.recvs.pop_front()
-    }
-    fn gather(&mut self, sges: &[Sge], offset: u32, out: &mut [u8]) -> Result<(), Fault> {
-        let mut at = 0;
-        for (from, n) in self.pieces(sges, offset, out.len())? {
-            out[at..at + n].copy_from_slice(&self.memory[from..from + n]);
-            at += n;
-        }
-        Ok(())
-    }
-    fn scatter(&mut self, sges: &[Sge], offset: u32, data: &[u8]) -> Result<(), Fault> {
-        let mut at = 0;
-        for (to, n) in self.pieces(sges, offset, data.len())? {
-            self.memory[to..to + n].copy_from_slice(&data[at..at + n]);
-            at += n;
-        }
-        Ok(())
-    }
-    fn check_remote(&mut self, rkey: u32, va: u64, length: u32, _access: u32) -> Result<(), Fault> {
-        self.range(rkey, va, length as usize).map(|_| ())
-    }
-    fn read_remote(&mut self, rkey: u32, va: u64, out: &mut [u8]) -> Result<(), Fault> {
-        let range = self.range(rkey, va, out.len())?;
-        out.copy_from_slice(&self.memory[range]);
-        Ok(())
-    }
-    fn write_remote(&mut self, rkey: u32, va: u64, data: &[u8]) -> Result<(), Fault> {
-        let range = self.range(rkey, va, data.len())?;
-        self.memory[range].copy_from_slice(data);
-        Ok(())
-    }
-    fn atomic_remote(&mut self, rkey: u32, va: u64, operation: Atomic) -> Result<u64, Fault> {
-        let range = self.range(rkey, va, 8)?;
-        let old = u64::from_le_bytes(self.memory[range.clone()].try_into().map_err(|_| Fault)?);
-        self.memory[range].copy_from_slice(&operation.apply(old).to_le_bytes());
-        Ok(old)
-    }
-    fn complete(&mut self, completion: Completion) {
-        self.completions.push(completion);
-    }
-    fn event(&mut self, event: EventType) {
-        self.events.push(event);
-    }
-    fn count(&mut self, _counter: Counter) {}
-    fn wire_qpn(&self) -> u32 {
-        9 - u32::from(self.lid)
-    }
-    fn pkey_index(&self, _pkey: u16) -> u16 {
-        0
-    }
-
-    fn port(&self, _sgid_index: u16, _pkey_index: u16) -> PortInfo {
-        PortInfo {
-            lid: self.lid,
-            gid: [0; 16],
-            pkey: 0xffff,
-            path_mask: 0,
-        }
-    }
-    fn frame(&mut self) -> Frame {
-        Frame::default()
-    }
-    fn transmit(&mut self, packet: Frame) {
-        self.out.push_back(packet);
-    }
-}
 
 struct Config {
     service: Transport,
@@ -173,6 +42,14 @@ impl Default for Config {
     }
 }
 
+/// A device whose memory looks like no other's with another `fill`.
+fn node(lid: u16, fill: u8) -> Node {
+    let memory = (0..SIZE)
+        .map(|i| (i as u8).wrapping_mul(31) ^ fill)
+        .collect();
+    Node::new(9 - u32::from(lid), lid, memory)
+}
+
 struct Pair {
     qps: [Qp; 2],
     nodes: [Node; 2],
@@ -184,7 +61,7 @@ impl Pair {
     fn new(seed: u64, config: &Config) -> Self {
         let mut pair = Self {
             qps: [Qp::new(config.service), Qp::new(config.service)],
-            nodes: [Node::new(1, 0), Node::new(2, 0x5a)],
+            nodes: [node(1, 0), node(2, 0x5a)],
             link: Link::new(seed, config.faults),
             now: 0,
         };
