@@ -151,6 +151,7 @@ pub const ALL: &[Scenario] = &[
     demo::TWINS,
     demo::SCENARIO,
     user::SCENARIO,
+    user::POLLED,
     kernel::SCENARIO,
     device::SCENARIO,
     lifecycle::SCENARIO,

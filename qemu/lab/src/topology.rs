@@ -58,6 +58,15 @@ impl Topology {
         self
     }
 
+    /// Makes the doorbells of every HCA memory that the device polls.
+    pub fn polled_doorbells(mut self) -> Self {
+        for hca in self.guests.iter().flat_map(|guest| &guest.hcas) {
+            let settings = self.settings.entry(hca).or_default();
+            settings.insert("doorbells".into(), "polled".into());
+        }
+        self
+    }
+
     /// Joins port 1 of two HCAs by a cable.
     pub fn link(mut self, one: &str, other: &str) -> Self {
         self.links.push([format!("{one}:1"), format!("{other}:1")]);
@@ -148,7 +157,8 @@ mod tests {
             .guest("a", &["a0"])
             .guest("b", &["b0"])
             .link("a0", "b0")
-            .hca_settings("b0", "overrides = { magic = 7 }");
+            .hca_settings("b0", "overrides = { magic = 7 }")
+            .polled_doorbells();
         assert!(topology.has_hcas());
         let config = topology.model_config(Path::new("/tmp/q"), Path::new("/tmp/run"));
         let text = toml::to_string(&config).unwrap();
@@ -160,11 +170,13 @@ control = "/tmp/q/model.sock"
 name = "a0"
 socket = "/tmp/q/a0.hca"
 ports = 1
+doorbells = "polled"
 
 [[hca]]
 name = "b0"
 socket = "/tmp/q/b0.hca"
 ports = 1
+doorbells = "polled"
 
 [hca.overrides]
 magic = 7

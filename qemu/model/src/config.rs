@@ -52,6 +52,9 @@ pub struct HcaConfig {
     pub guid: Option<u64>,
     /// LID of the first port, the others follow; assigned in order if it is missing.
     pub lid: Option<u16>,
+    /// How the device learns of doorbells.
+    #[serde(default)]
+    pub doorbells: Doorbells,
     /// What is wrong with the device, for tests of drivers.
     #[serde(default)]
     pub overrides: Overrides,
@@ -62,6 +65,17 @@ pub struct HcaConfig {
 
 fn one() -> u8 {
     1
+}
+
+/// How a device learns of doorbells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Doorbells {
+    /// The client sends each write as a message: nothing is polled, and a write costs the guest an exit.
+    #[default]
+    Trapped,
+    /// The client maps the slots as memory, at which the device looks.
+    Polled,
 }
 
 /// Values that replace the right ones.

@@ -2,11 +2,11 @@
 
 //! The engine: one thread that runs all HCAs and the links between them.
 
+use crate::backoff::Backoff;
 use crate::config::PortId;
 use crate::control::{Answer, Command, Order};
 use crate::function::Gone;
 use crate::hca::Hca;
-use crate::mem::Gate;
 use crate::shared::{FatalCause, Mailbox};
 use qiao_fabric::capture::Capture;
 use qiao_fabric::link::{End, Link};
@@ -46,6 +46,15 @@ pub struct Socket {
     capture: Option<Capture>,
 }
 
+/// What a turn has found.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    /// There may be more to do.
+    busy: bool,
+    /// There was a doorbell.
+    rung: bool,
+}
+
 /// All HCAs and links.
 #[derive(Debug)]
 pub struct Engine {
@@ -61,6 +70,8 @@ pub struct Engine {
     mailbox: Arc<Mailbox>,
     orders: Receiver<Order>,
     start: Instant,
+    /// How long the doorbells of devices that poll them are let alone.
+    backoff: Backoff,
 }
 
 impl Engine {
@@ -99,6 +110,7 @@ impl Engine {
             mailbox,
             orders,
             start,
+            backoff: Backoff::default(),
         };
         for wire in 0..engine.wires.len() {
             engine.set_link(wire, true, 0);
@@ -123,8 +135,10 @@ impl Engine {
     /// If waiting fails.
     pub fn run(&mut self, stop: BorrowedFd<'_>) -> io::Result<()> {
         loop {
-            let busy = self.turn();
+            let Turn { busy, rung } = self.turn();
+            let look = self.next_look(busy || rung);
             let timeout = if busy { Some(0) } else { self.timeout() };
+            let timeout = timeout.into_iter().chain(look).min();
             let timeout = timeout.map(|ns| Timespec {
                 tv_sec: (ns / 1_000_000_000) as i64,
                 tv_nsec: (ns % 1_000_000_000) as i64,
@@ -161,18 +175,30 @@ impl Engine {
         Some(due.saturating_sub(self.now()))
     }
 
-    /// Does a bounded part of what there is to do; returns whether there may be more.
-    fn turn(&mut self) -> bool {
+    /// Returns when to look at polled doorbells again, in nanoseconds from now; [`None`] if no device
+    /// polls. `active` says that the last turn had something to do.
+    fn next_look(&mut self, active: bool) -> Option<u64> {
+        if !self.hcas.iter().any(Hca::polls) {
+            self.backoff = Backoff::default();
+            return None;
+        }
+        // CAST: A short time.
+        Some(self.backoff.after(active).as_nanos() as u64)
+    }
+
+    /// Does a bounded part of what there is to do.
+    fn turn(&mut self) -> Turn {
         let now = self.now();
         while let Ok(order) = self.orders.try_recv() {
             let answer = self.obey(order.command, now);
             // The client may have gone.
             let _ = order.answer.send(answer);
         }
+        let mut rung = false;
         for n in 0..self.hcas.len() {
             self.refresh_counters(n);
             let mail = self.mailbox.take(n);
-            self.hcas[n].mail(mail, now);
+            rung |= self.hcas[n].mail(mail, now);
         }
         // What has come in time is seen before the timers, however long this thread had to wait for its turn.
         let mut busy = self.deliver(now);
@@ -183,7 +209,7 @@ impl Engine {
             std::mem::swap(&mut self.spare, &mut self.hcas[n].core.spare);
             self.send(n, now);
         }
-        busy
+        Turn { busy, rung }
     }
 
     fn refresh_counters(&mut self, n: usize) {
@@ -273,11 +299,7 @@ impl Engine {
             }
             Command::Gone { hca, gone } => self.with_hca(&hca, |engine, n| {
                 engine.gone[n].set(gone);
-                engine.hcas[n]
-                    .core
-                    .shared
-                    .dma
-                    .set_gate(Gate::Present, !gone);
+                engine.hcas[n].set_gone(gone);
             }),
             Command::CommandFault { hca, fault } => {
                 self.with_hca(&hca, |engine, n| engine.hcas[n].command_faults.push(fault))

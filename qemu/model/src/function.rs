@@ -3,7 +3,7 @@
 //! The PCI function of an HCA as its vfio-user thread serves it: configuration space, registers and
 //! doorbells. Nothing here waits for the engine.
 
-use crate::mem::{Gate, MapError, Rights};
+use crate::mem::{Gate, MapError, Rights, SlotMemory};
 use crate::pci::{ConfigSpace, Identity, CONFIG_SIZE};
 use crate::shared::{Bell, CommandQueueSetup, Mailbox, Shared};
 use crate::vfio::{Device, DmaRange, Errno, IrqAction, Region};
@@ -192,6 +192,16 @@ impl Function {
         }
     }
 
+    /// Reads slots that lie in memory; others read as zero.
+    fn doorbell_read(&self, offset: usize, out: &mut [u8]) {
+        for (at, byte) in (offset..).zip(out) {
+            // CAST: BAR2 is far smaller than 2^32 slots.
+            let slot = (at / SLOT_SIZE) as u32;
+            let value = self.shared.slots.as_ref().and_then(|m| m.load(slot));
+            *byte = value.unwrap_or(0).to_le_bytes()[at % SLOT_SIZE];
+        }
+    }
+
     /// A slot is written as a whole; other accesses have no effect.
     fn doorbell_write(&mut self, offset: usize, data: &[u8]) {
         let Ok(value) = data.try_into() else {
@@ -202,7 +212,16 @@ impl Function {
         }
         // CAST: BAR2 is far smaller than 2^32 slots.
         let slot = (offset / SLOT_SIZE) as u32;
-        self.bell(Bell::Slot(slot), u64::from_le_bytes(value));
+        let value = u64::from_le_bytes(value);
+        match &self.shared.slots {
+            None => self.bell(Bell::Slot(slot), value),
+            // The client has not mapped it, or not yet.
+            Some(memory) => {
+                if memory.store(slot, value).is_some() {
+                    self.mailbox.wake();
+                }
+            }
+        }
     }
 
     fn answers(&self, region: u32) -> bool {
@@ -216,7 +235,7 @@ const CMDQ_COMPLETION_BASE_HIGH: usize = reg::CMDQ_COMPLETION_BASE + 4;
 const CMDQ_CONFIG_END: usize = reg::CMDQ_CONFIG + 3;
 
 impl Device for Function {
-    fn region(&self, index: u32) -> Option<Region> {
+    fn region(&self, index: u32) -> Option<Region<'_>> {
         let [control, doorbells, msix] = self.identity.bars;
         let size = match index {
             vfio::VFIO_PCI_BAR0_REGION_INDEX => control,
@@ -226,7 +245,12 @@ impl Device for Function {
             _ if index < vfio::VFIO_PCI_NUM_REGIONS => 0,
             _ => return None,
         };
-        Some(Region { size })
+        let slots = self.shared.slots.as_ref();
+        let memory = slots.filter(|_| index == vfio::VFIO_PCI_BAR2_REGION_INDEX);
+        Some(Region {
+            size,
+            memory: memory.map(SlotMemory::file),
+        })
     }
 
     fn irqs(&self, index: u32) -> Option<u32> {
@@ -249,7 +273,7 @@ impl Device for Function {
         match region {
             vfio::VFIO_PCI_CONFIG_REGION_INDEX => self.config.read(at, out),
             vfio::VFIO_PCI_BAR0_REGION_INDEX => self.control_read(at, out),
-            vfio::VFIO_PCI_BAR2_REGION_INDEX => out.fill(0),
+            vfio::VFIO_PCI_BAR2_REGION_INDEX => self.doorbell_read(at, out),
             vfio::VFIO_PCI_BAR4_REGION_INDEX => out.copy_from_slice(&self.msix[at..at + out.len()]),
             _ => return Err(Errno::INVAL),
         }

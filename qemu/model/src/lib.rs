@@ -6,6 +6,7 @@
 //! Each HCA has a thread that serves its PCI [`function`] over [`vfio`]; one thread runs the
 //! [`engine`], which is all [`hca`]s and the links between them. What they share is in [`shared`].
 
+pub mod backoff;
 pub mod config;
 pub mod control;
 pub mod engine;

@@ -2,13 +2,13 @@
 
 //! All of a configuration: HCAs, links, sockets and threads.
 
-use crate::config::{Config, PortId};
+use crate::config::{Config, Doorbells, PortId};
 use crate::control::{Control, Order};
 use crate::engine::{Engine, Wire};
 use crate::function::{Function, Gone};
 use crate::hca::core::Core;
 use crate::hca::Hca;
-use crate::mem::Dma;
+use crate::mem::{Dma, SlotMemory};
 use crate::shared::{Mailbox, Shared, Status, Vectors};
 use crate::vfio::server::{Server, Stop};
 use anyhow::{Context, Result};
@@ -44,10 +44,15 @@ impl Model {
         let (mut hcas, mut servers, mut switches) = (Vec::new(), Vec::new(), Vec::new());
         for (n, hca) in config.hca.iter().enumerate() {
             let (identity, gone) = (hca.identity(), Gone::default());
+            let slots = match hca.doorbells {
+                Doorbells::Trapped => None,
+                Doorbells::Polled => Some(SlotMemory::new(identity.bars[1])?),
+            };
             let shared = Arc::new(Shared {
                 dma: Dma::default(),
                 vectors: Vectors::new(identity.vectors),
                 status: Status::default(),
+                slots,
             });
             let core = Core::new(Arc::clone(&shared), hca.caps(), hca.make_node());
             let slots = identity.bars[1] / SLOT_SIZE as u64;

@@ -6,7 +6,7 @@
 //! earlier one: however fast a guest writes, the mailbox does not grow. Answers come back as the
 //! status word, DMA and interrupts.
 
-use crate::mem::Dma;
+use crate::mem::{Dma, SlotMemory};
 use rustix::event::{eventfd, EventfdFlags};
 use std::collections::HashMap;
 use std::fs::File;
@@ -147,6 +147,8 @@ pub struct Shared {
     pub vectors: Vectors,
     /// Status registers.
     pub status: Status,
+    /// The doorbell slots of a device that polls them.
+    pub slots: Option<SlotMemory>,
 }
 
 /// A doorbell.

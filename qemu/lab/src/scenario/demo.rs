@@ -61,7 +61,8 @@ fn run_twins(session: &Session, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-fn run_programs(server: End, client: End, report: &mut Report) {
+/// Runs the programs of the demo from one device to another.
+pub(super) fn run_programs(server: End, client: End, report: &mut Report) {
     let pair = Pair {
         server,
         client,

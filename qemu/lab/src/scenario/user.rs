@@ -7,7 +7,7 @@ use std::mem::offset_of;
 use anyhow::{ensure, Context, Result};
 use qiao_hw::{bar, caps::Caps};
 
-use super::{cases, driver, function::Function, Part, Scenario};
+use super::{cases, clients::End, demo, driver, function::Function, Part, Scenario};
 use crate::{
     report::Report,
     session::{Guest, Session, LONG, SHORT},
@@ -19,13 +19,17 @@ pub(super) const SCENARIO: Scenario = Scenario {
     about: "user programs that call the kernel, and post work requests, in every wrong way",
     alarm: None,
     parts: &[Part::Driver, Part::Provider, Part::Model, Part::Probe],
-    topology: || {
-        Topology::default()
-            .guest("a", &["few", "one", "other"])
-            .link("one", "other")
-            .hca_settings("few", &few_objects())
-    },
+    topology,
     run,
+};
+
+/// The same, and the demo's programs, with doorbells that are memory.
+pub(super) const POLLED: Scenario = Scenario {
+    name: "polled",
+    about: "the programs of demo and user with doorbells that are memory, which the device polls",
+    topology: || topology().polled_doorbells(),
+    run: run_all,
+    ..SCENARIO
 };
 
 /// Log2 of the objects of each kind of the HCA that shows leaks: fewer than [`ATTEMPTS`].
@@ -45,6 +49,24 @@ fn few_objects() -> String {
     .join(", ");
     let doorbells = bar::size::BAR_DOORBELL_MIN;
     format!("overrides = {{ caps = [{patches}], bar_doorbell = {doorbells} }}")
+}
+
+fn topology() -> Topology {
+    Topology::default()
+        .guest("a", &["few", "one", "other"])
+        .link("one", "other")
+        .hca_settings("few", &few_objects())
+}
+
+fn run_all(session: &Session, report: &mut Report) -> Result<()> {
+    let guest = &session.guests[0];
+    driver::load(guest)?;
+    let functions = Function::all(guest, 3)?;
+    let (one, other) = (functions[1].require_rdma_device()?, functions[2].require_rdma_device()?);
+    let end = |device| End { guest, device };
+    demo::run_programs(end(&one), end(&other), report);
+    guest.run("rmmod qiao", SHORT)?;
+    run(session, report)
 }
 
 fn run(session: &Session, report: &mut Report) -> Result<()> {

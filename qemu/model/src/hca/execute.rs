@@ -9,7 +9,8 @@ use super::port::{self, path_is_valid, GIDS, HOST_CAPABILITIES};
 use super::qp::{QueuePair, Side};
 use super::queue::{Cq, Eq};
 use super::rings::{Limits, Rings, Shape};
-use super::{Hca, SlotOwner};
+use super::slots::SlotOwner;
+use super::Hca;
 use crate::transport::MAX_MESSAGE;
 use crate::transport::{self, ModifyError, Special};
 use qiao_fabric::node::PKEYS;
@@ -127,9 +128,9 @@ impl Hca {
     /// Checks that slots exist, differ and are free.
     fn free_slots(&self, slots: &[u32]) -> Result<(), Refused> {
         for (n, slot) in slots.iter().enumerate() {
-            require(*slot < self.slot_count, Status::BadOperand)?;
+            require(*slot < self.slots.count(), Status::BadOperand)?;
             require(!slots[..n].contains(slot), Status::BadOperand)?;
-            require(!self.slots.contains_key(slot), Status::Exists)?;
+            require(!self.slots.is_bound(*slot), Status::Exists)?;
         }
         Ok(())
     }
@@ -157,7 +158,7 @@ impl Hca {
         let entry = size_of::<Eqe>() as u64;
         let ring = self.walk(&cmd.ring, u64::from(size.entries()) * entry, entry)?;
         self.core.ring_pages += ring.pages();
-        self.slots.insert(cmd.slot.get(), SlotOwner::Eq(eqn));
+        self.slots.bind(cmd.slot.get(), SlotOwner::Eq(eqn));
         let eq = Eq::new(cmd.slot.get(), cmd.vector.get(), eq_type, ring, size);
         self.core.eqs.insert(eqn, eq);
         Ok(NoReply {})
@@ -167,7 +168,7 @@ impl Hca {
         let eqn = cmd.eqn.get();
         let eq = self.core.eqs.get(&eqn).ok_or(Status::NoSuchObject)?;
         require(eq.users == 0, Status::Busy)?;
-        self.slots.remove(&eq.slot);
+        self.slots.unbind(eq.slot);
         self.core.ring_pages -= eq.pages();
         self.core.eqs.remove(&eqn);
         Ok(NoReply {})
@@ -273,7 +274,7 @@ impl Hca {
         let length = CqLayout::of(size).size() as u64;
         let buffer = self.walk(&cmd.buffer, length, BUFFER_ALIGN)?;
         self.core.ring_pages += buffer.pages();
-        self.slots.insert(cmd.slot.get(), SlotOwner::Cq(cqn));
+        self.slots.bind(cmd.slot.get(), SlotOwner::Cq(cqn));
         let ignore_overrun = cmd.flags.get() & cq_flag::IGNORE_OVERRUN != 0;
         let cq = Cq::new(eqn, cmd.slot.get(), buffer, size, ignore_overrun);
         self.core.cqs.insert(cqn, cq);
@@ -286,7 +287,7 @@ impl Hca {
         let cq = self.core.cqs.get(&cqn).ok_or(Status::NoSuchObject)?;
         require(cq.users == 0, Status::Busy)?;
         let eqn = cq.eqn;
-        self.slots.remove(&cq.slot);
+        self.slots.unbind(cq.slot);
         self.core.ring_pages -= cq.pages();
         self.core.cqs.remove(&cqn);
         self.core.forget_cq_events(eqn, cqn);
@@ -322,8 +323,8 @@ impl Hca {
         self.free_slots(&slots)?;
         let rings = self.rings(&cmd, service, special)?;
         self.core.ring_pages += rings.pages();
-        self.slots.insert(slots[0], SlotOwner::Send(qpn));
-        self.slots.insert(slots[1], SlotOwner::Recv(qpn));
+        self.slots.bind(slots[0], SlotOwner::Send(qpn));
+        self.slots.bind(slots[1], SlotOwner::Recv(qpn));
         let side = Side {
             qpn,
             wire_qpn: place.map_or(qpn, |(_, number)| number),
@@ -425,7 +426,7 @@ impl Hca {
             .remove(&cmd.qpn.get())
             .ok_or(Status::NoSuchObject)?;
         for slot in qp.side.slots {
-            self.slots.remove(&slot);
+            self.slots.unbind(slot);
         }
         self.special.retain(|_, qpn| *qpn != qp.side.qpn);
         self.core.ring_pages -= qp.side.rings.pages();
@@ -545,6 +546,9 @@ impl Hca {
         transport.modify(mask, new, &mut view)?;
         if transport.state() == QpState::Reset {
             side.rings.reset();
+            for slot in side.slots {
+                self.slots.zero(slot);
+            }
         }
         side.port = usize::from(transport.settings().port).saturating_sub(1);
         Ok(())

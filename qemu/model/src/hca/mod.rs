@@ -13,6 +13,7 @@ pub mod port;
 mod qp;
 mod queue;
 mod rings;
+mod slots;
 
 pub use qp::QueuePair;
 
@@ -29,20 +30,14 @@ use qiao_hw::cmd::{Completion, Opcode};
 use qiao_hw::event::EventType;
 use qiao_hw::qp::{attr, QpAttr, QpState};
 use queue::Event;
+use slots::{SlotOwner, Slots};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 
 /// Packets that one queue pair sends before the next has its turn.
 const PUMP_BUDGET: usize = 32;
 
-/// The queue that a doorbell slot belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SlotOwner {
-    Eq(u32),
-    Cq(u32),
-    Send(u32),
-    Recv(u32),
-}
 
 /// How the device answers a command wrongly, for tests of drivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
@@ -109,8 +104,7 @@ pub struct Hca {
     /// Wrong answers to come.
     pub command_faults: Vec<CommandFault>,
     cmdq: Option<CommandQueue>,
-    slots: HashMap<u32, SlotOwner>,
-    slot_count: u32,
+    slots: Slots,
     /// Queue pairs that may have something to send, each once.
     ready: VecDeque<u32>,
     is_ready: HashSet<u32>,
@@ -129,13 +123,12 @@ impl Hca {
             link_counters: vec![Counters::default(); core.counters.len()],
             bad_packets: vec![0; core.counters.len()],
             link_base: vec![Counters::default(); core.counters.len()],
+            slots: Slots::new(Arc::clone(&core.shared), slot_count),
             core,
             qps: HashMap::new(),
             special: HashMap::new(),
             command_faults: Vec::new(),
             cmdq: None,
-            slots: HashMap::new(),
-            slot_count,
             ready: VecDeque::new(),
             is_ready: HashSet::new(),
             timers: BinaryHeap::new(),
@@ -144,17 +137,39 @@ impl Hca {
         }
     }
 
-    /// Does what the function has posted.
-    pub fn mail(&mut self, mail: Mail, now: u64) {
+    /// Does what the function has posted, and what polled doorbells say. Returns whether there was a
+    /// doorbell.
+    pub fn mail(&mut self, mail: Mail, now: u64) -> bool {
         if let Some(generation) = mail.reset {
             self.reset(generation);
         }
         if let Some(setup) = mail.enable {
             self.enable(setup);
         }
+        // Commands come after the doorbells that were rung before them: see `slots`.
+        let polled = self.slots.poll();
+        let rung = !polled.is_empty() || !mail.bells.is_empty();
+        for (slot, value) in polled {
+            self.bell(Bell::Slot(slot), value, now);
+        }
         for (bell, value) in mail.bells {
             self.bell(bell, value, now);
         }
+        rung
+    }
+
+    /// Returns whether doorbells may be rung without a message.
+    pub fn polls(&self) -> bool {
+        self.slots.is_polled() && !self.core.failed
+    }
+
+    /// Pulls the function, or puts it back.
+    pub fn set_gone(&mut self, gone: bool) {
+        self.slots.set_gone(gone);
+        self.core
+            .shared
+            .dma
+            .set_gate(crate::mem::Gate::Present, !gone);
     }
 
     fn reset(&mut self, generation: Generation) {
@@ -265,7 +280,7 @@ impl Hca {
     }
 
     fn slot(&mut self, slot: u32, value: u64, now: u64) {
-        match self.slots.get(&slot).copied() {
+        match self.slots.owner(slot) {
             Some(SlotOwner::Eq(eqn)) => self.core.ring_eq(eqn, value),
             Some(SlotOwner::Cq(cqn)) => self.core.ring_cq(cqn, value),
             Some(SlotOwner::Send(qpn)) => {

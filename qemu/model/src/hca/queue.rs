@@ -41,9 +41,9 @@ impl Notify {
             return Err(BadDoorbell);
         }
         self.last = value;
-        if arm.kind != ArmKind::None {
-            self.armed = Some(arm.kind);
-        }
+        // The last value counts, also if it asks for nothing: a device that polls the slot may have
+        // missed the one before.
+        self.armed = (arm.kind != ArmKind::None).then_some(arm.kind);
         Ok(Some(arm.consumer))
     }
 

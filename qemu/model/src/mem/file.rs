@@ -19,7 +19,7 @@ pub(super) struct FileMap {
 }
 
 impl FileMap {
-    fn new(file: File, size: u64) -> Result<Self, MapError> {
+    pub(super) fn new(file: File, size: u64) -> Result<Self, MapError> {
         let mode = fcntl_getfl(&file).map_err(std::io::Error::from)? & OFlags::ACCMODE;
         let writable = mode == OFlags::RDWR;
         let mut prot = ProtFlags::READ;
@@ -63,6 +63,23 @@ impl FileMap {
         let cell = self
             .region
             .get_atomic_ref::<AtomicU32>(offset as usize)
+            .ok()?;
+        cell.store(value.to_le(), Ordering::Release);
+        Some(())
+    }
+
+    pub(super) fn load_u64(&self, offset: u64) -> Option<u64> {
+        let cell = self
+            .region
+            .get_atomic_ref::<AtomicU64>(offset as usize)
+            .ok()?;
+        Some(u64::from_le(cell.load(Ordering::Acquire)))
+    }
+
+    pub(super) fn store_u64(&self, offset: u64, value: u64) -> Option<()> {
+        let cell = self
+            .region
+            .get_atomic_ref::<AtomicU64>(offset as usize)
             .ok()?;
         cell.store(value.to_le(), Ordering::Release);
         Some(())

@@ -9,6 +9,9 @@
 //! waits for accesses that are under way, so that a later one is a fault and not corruption.
 
 mod file;
+mod slots;
+
+pub use slots::SlotMemory;
 
 use file::{FileMap, Files};
 use std::collections::BTreeMap;

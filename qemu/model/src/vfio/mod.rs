@@ -12,13 +12,16 @@ pub mod server;
 pub use rustix::io::Errno;
 
 use std::fs::File;
+use std::os::fd::BorrowedFd;
 
-/// A region of the device as GET_REGION_INFO gives it. No region can be mapped by the client: then
-/// all its writes may be posted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Region {
+/// A region of the device as GET_REGION_INFO gives it. If the client can map any region of a device,
+/// none of its writes is posted: a read of memory could pass it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Region<'a> {
     /// Bytes; 0 if the device does not have the region.
     pub size: u64,
+    /// The file that is the region, if the client may map it.
+    pub memory: Option<BorrowedFd<'a>>,
 }
 
 /// A range of client memory as DMA_MAP gives it.
@@ -61,7 +64,7 @@ pub enum IrqAction {
 /// answer at once: the client stalls a virtual CPU while it waits.
 pub trait Device {
     /// Returns region `index`; [`None`] if there is no such index.
-    fn region(&self, index: u32) -> Option<Region>;
+    fn region(&self, index: u32) -> Option<Region<'_>>;
 
     /// Returns how many interrupts `index` has; [`None`] if there is no such index.
     fn irqs(&self, index: u32) -> Option<u32>;

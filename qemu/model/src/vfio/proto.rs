@@ -127,6 +127,19 @@ message! {
 }
 
 message! {
+    /// Capability of a region: which part of it the client may map.
+    struct SparseMmap {
+        id: u16,
+        version: u16,
+        next: u32,
+        areas: u32,
+        reserved: u32,
+        offset: u64,
+        size: u64,
+    }
+}
+
+message! {
     struct IrqInfo {
         argsz: u32,
         flags: u32,
@@ -228,6 +241,8 @@ pub enum Request<'a> {
     DeviceInfo,
     RegionInfo {
         index: u32,
+        /// Bytes that the client has for the answer.
+        room: usize,
     },
     IrqInfo {
         index: u32,
@@ -271,8 +286,11 @@ impl<'a> Request<'a> {
             command::DMA_UNMAP => dma_unmap(body),
             command::DEVICE_GET_INFO => Ok(Self::DeviceInfo),
             command::DEVICE_GET_REGION_INFO => {
-                let index = take::<RegionInfo>(body)?.0.index;
-                Ok(Self::RegionInfo { index })
+                let info = take::<RegionInfo>(body)?.0;
+                Ok(Self::RegionInfo {
+                    index: info.index,
+                    room: info.argsz as usize,
+                })
             }
             command::DEVICE_GET_IRQ_INFO => Ok(Self::IrqInfo {
                 index: take::<IrqInfo>(body)?.0.index,
@@ -499,17 +517,40 @@ impl Reply {
         });
     }
 
-    /// Appends the description of a region that cannot be mapped.
-    pub fn region_info(&mut self, index: u32, size: u64) {
-        let access = vfio::VFIO_REGION_INFO_FLAG_READ | vfio::VFIO_REGION_INFO_FLAG_WRITE;
+    /// Appends the description of a region, and if all of it can be mapped, a capability that says so.
+    /// A client that has not enough `room` for that gets the size that it needs, and asks again. Returns
+    /// whether the file of the region goes with the reply.
+    pub fn region_info(&mut self, index: u32, size: u64, mappable: bool, room: usize) -> bool {
+        let mut flags = vfio::VFIO_REGION_INFO_FLAG_READ | vfio::VFIO_REGION_INFO_FLAG_WRITE;
+        let mut argsz = size_of::<RegionInfo>();
+        if size == 0 {
+            flags = 0;
+        } else if mappable {
+            flags |= vfio::VFIO_REGION_INFO_FLAG_MMAP | vfio::VFIO_REGION_INFO_FLAG_CAPS;
+            argsz += size_of::<SparseMmap>();
+        }
+        let fits = flags & vfio::VFIO_REGION_INFO_FLAG_CAPS != 0 && room >= argsz;
         self.push(&RegionInfo {
-            argsz: size_of::<RegionInfo>() as u32,
-            flags: if size == 0 { 0 } else { access },
+            argsz: argsz as u32,
+            flags,
             index,
-            cap_offset: 0,
+            cap_offset: if fits { size_of::<RegionInfo>() as u32 } else { 0 },
             size,
             offset: 0,
         });
+        if fits {
+            // CAST: The number is 1.
+            self.push(&SparseMmap {
+                id: vfio::VFIO_REGION_INFO_CAP_SPARSE_MMAP as u16,
+                version: 1,
+                next: 0,
+                areas: 1,
+                reserved: 0,
+                offset: 0,
+                size,
+            });
+        }
+        fits
     }
 
     /// Appends the description of an interrupt index.

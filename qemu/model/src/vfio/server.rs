@@ -3,13 +3,15 @@
 //! The server loop: one receive and at most one send per message.
 
 use super::proto::{Header, IrqOperation, Reply, Request, HEADER_SIZE, MAX_FDS};
-use super::{Device, DmaRange, Errno, IrqAction};
+use super::{Device, DmaRange, Errno, IrqAction, Region};
 use rustix::net::{
-    recvmsg, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, Shutdown,
+    recvmsg, sendmsg, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown,
 };
 use std::fs::File;
-use std::io::{self, IoSliceMut, Write};
+use std::io::{self, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -166,8 +168,11 @@ impl Connection {
             let result = answer(device, &header, body, &mut fds, &mut self.reply);
             self.start = end;
             if header.wants_reply() {
-                let reply = self.reply.finish(result);
-                self.stream.write_all(reply)?;
+                let (result, file) = match result {
+                    Ok(file) => (Ok(()), file),
+                    Err(error) => (Err(error), None),
+                };
+                send(&self.stream, self.reply.finish(result), file)?;
             }
         }
         Ok(())
@@ -230,13 +235,30 @@ impl Connection {
     }
 }
 
+/// Sends a message, and with it a descriptor if there is one.
+fn send(mut stream: &UnixStream, message: &[u8], file: Option<OwnedFd>) -> io::Result<()> {
+    let Some(file) = file else {
+        return stream.write_all(message);
+    };
+    let fds = [file.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let fits = ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+    debug_assert!(fits);
+    let iov = [IoSlice::new(message)];
+    let sent = sendmsg(stream, &iov, &mut ancillary, SendFlags::NOSIGNAL)?;
+    // The descriptor went with the first part.
+    stream.write_all(&message[sent..])
+}
+
+/// Answers a request; returns the descriptor that goes with the reply.
 fn answer(
     device: &mut dyn Device,
     header: &Header,
     body: &[u8],
     fds: &mut Vec<File>,
     reply: &mut Reply,
-) -> Result<(), Errno> {
+) -> Result<Option<OwnedFd>, Errno> {
     match Request::parse(header, body)? {
         Request::Version { major: 0, .. } => reply.version(),
         Request::Version { .. } => return Err(Errno::INVAL),
@@ -261,9 +283,12 @@ fn answer(
             reply.dma_unmap(addr, size, all);
         }
         Request::DeviceInfo => reply.device_info(),
-        Request::RegionInfo { index } => {
-            let region = device.region(index).ok_or(Errno::INVAL)?;
-            reply.region_info(index, region.size);
+        Request::RegionInfo { index, room } => {
+            let Region { size, memory } = device.region(index).ok_or(Errno::INVAL)?;
+            let with_file = reply.region_info(index, size, memory.is_some(), room);
+            if let Some(memory) = memory.filter(|_| with_file) {
+                return Ok(Some(rustix::io::fcntl_dupfd_cloexec(memory, 0)?));
+            }
         }
         Request::IrqInfo { index } => {
             let count = device.irqs(index).ok_or(Errno::INVAL)?;
@@ -302,7 +327,7 @@ fn answer(
         }
         Request::Reset => device.reset(),
     }
-    Ok(())
+    Ok(None)
 }
 
 fn irq_action(

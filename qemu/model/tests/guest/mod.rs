@@ -16,13 +16,17 @@ use qiao_hw::qp::{access, attr, Mtu, QpAttr, QpState, QpType};
 use qiao_hw::ring::{is_written, RingSize};
 use qiao_hw::wqe::*;
 use qiao_model::config::Config;
+use qiao_model::mem::SlotMemory;
 use qiao_model::model::Model;
 use rustix::event::{eventfd, EventfdFlags};
 use rustix::fs::{memfd_create, MemfdFlags};
 use rustix::io::Errno;
-use rustix::net::{sendmsg, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::net::{
+    recvmsg, sendmsg, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
 use std::fs::File;
-use std::io::{BufRead, BufReader, IoSlice, Read, Write};
+use std::io::{BufRead, BufReader, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -59,6 +63,9 @@ const ATTRIBUTES: u32 = attr::STATE
     | attr::MAX_DEST_RD_ATOMIC
     | attr::MIN_RNR_TIMER
     | attr::DEST_QPN;
+
+/// Whether this program tests devices that poll their doorbells: `polled` runs all that the others do.
+pub const POLLED: bool = matches!(env!("CARGO_CRATE_NAME").as_bytes(), b"polled");
 
 const LOG_COMMANDS: u8 = 4;
 pub const LOG_CQE: u8 = 6;
@@ -106,6 +113,9 @@ impl World {
         for name in ["a", "b"] {
             let socket = dir.path().join(name);
             text += &format!("[[hca]]\nname = \"{name}\"\nsocket = {socket:?}\n");
+            if POLLED {
+                text += "doorbells = \"polled\"\n";
+            }
             if name == "a" {
                 text += extra;
             }
@@ -151,6 +161,8 @@ impl Drop for World {
 pub struct Guest {
     stream: UnixStream,
     memory: File,
+    /// The doorbells, if they are memory.
+    slots: Option<SlotMemory>,
     next_page: u64,
     commands: u64,
     completions: u64,
@@ -193,6 +205,7 @@ impl Guest {
         let mut guest = Self {
             stream,
             memory,
+            slots: None,
             next_page: 1,
             commands: 0,
             completions: 0,
@@ -209,6 +222,8 @@ impl Guest {
         let version = [&[0; 4][..], b"{\"capabilities\":{\"max_msg_fds\":16}}\0"].concat();
         guest.call(1, &version, false);
         guest.map(0, 0, MEMORY);
+        guest.slots = guest.region_memory(DOORBELLS);
+        assert_eq!(guest.slots.is_some(), POLLED);
         guest.switch_on();
         guest
     }
@@ -216,6 +231,48 @@ impl Guest {
     /// Sets memory space and bus master in the command register.
     pub fn switch_on(&mut self) {
         self.write(CONFIG, 4, &6u16.to_le_bytes());
+    }
+
+    /// Asks for a region as QEMU does: with room for its description, and again with what that says.
+    fn region_memory(&mut self, region: u32) -> Option<SlotMemory> {
+        let ask = |room: u32| {
+            let words = [room, 0, region, 0, 0, 0, 0, 0];
+            words.map(u32::to_ne_bytes).concat()
+        };
+        let first = self.call(5, &ask(32), false);
+        let word = |reply: &[u8], at: usize| {
+            u32::from_ne_bytes(reply[at..at + 4].try_into().unwrap())
+        };
+        assert_eq!((first.len(), word(&first, 12)), (32, 0));
+        let room = word(&first, 0);
+        if room == 32 {
+            return None;
+        }
+        self.send(&message(5, 0, &ask(room)), &[]);
+        let (head, file) = self.head_with_file();
+        assert_eq!(word(&head, 4) as usize, 16 + room as usize);
+        let mut reply = vec![0; room as usize];
+        self.stream.read_exact(&mut reply).unwrap();
+        // All of the region, from its start.
+        assert_eq!((word(&reply, 12), word(&reply, 40)), (32, 1));
+        assert_eq!(reply[16..24], reply[56..64]);
+        Some(SlotMemory::open(file).unwrap())
+    }
+
+    /// Receives the head of a reply and the descriptor that comes with it.
+    fn head_with_file(&mut self) -> ([u8; 16], File) {
+        let mut head = [0; 16];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut iov = [IoSliceMut::new(&mut head)];
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::WAITALL;
+        let received = recvmsg(&self.stream, &mut iov, &mut ancillary, flags).unwrap();
+        assert_eq!(received.bytes, 16);
+        let file = ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+            _ => None,
+        });
+        (head, file.expect("a descriptor").into())
     }
 
     /// Maps `size` bytes of the memory from `offset` on at `addr`.
@@ -358,6 +415,20 @@ impl Guest {
     }
 
     pub fn ring(&mut self, slot: u32, value: u64) {
+        if let Some(slots) = &self.slots {
+            return slots.store(slot, value).unwrap();
+        }
+        self.write_slot(slot, value);
+    }
+
+    /// Returns the value of a slot of memory.
+    pub fn slot(&self, slot: u32) -> u64 {
+        let slots = self.slots.as_ref().unwrap();
+        slots.load(slot).unwrap()
+    }
+
+    /// Writes a slot by a message, also if it is memory.
+    pub fn write_slot(&mut self, slot: u32, value: u64) {
         self.write(DOORBELLS, u64::from(slot) * 8, &value.to_le_bytes());
     }
 
