@@ -56,6 +56,10 @@ lab: guests ## boot two guests with the driver and stay at a shell; Control-] sh
 list: lab-program ## list the scenarios
 	@$(LAB) list
 
+.PHONY: coverage
+coverage: lab-program ## print what of the device interface the scenarios have used, and what they have not
+	@$(LAB) coverage
+
 .PHONY: info
 info: guests ## print the versions of everything that is used
 	@$(LAB) info

@@ -15,7 +15,13 @@ use std::{
 use anyhow::{bail, Context, Result};
 use clap::ValueEnum;
 
-use crate::{artefacts::Artefacts, info, report::Report, scenario::ALL};
+use crate::{
+    artefacts::Artefacts,
+    coverage::{kept_runs, Coverage},
+    info,
+    report::Report,
+    scenario::ALL,
+};
 
 /// A part of the tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -54,6 +60,7 @@ pub fn run(artefacts: &Artefacts, stages: &[Stage]) -> Result<bool> {
 }
 
 fn run_guests(artefacts: &Artefacts, report: &mut Report) {
+    let before = kept_runs(&artefacts.runs());
     for scenario in ALL {
         if !scenario.in_tree(artefacts) {
             report.say(&format!(
@@ -67,6 +74,14 @@ fn run_guests(artefacts: &Artefacts, report: &mut Report) {
         rows.finish();
         report.absorb(&format!("{}: ", scenario.name), rows);
     }
+    report.test("coverage of the interface", || {
+        let before = before?;
+        let mut runs = kept_runs(&artefacts.runs())?;
+        runs.retain(|run| !before.contains(run));
+        let coverage = Coverage::of_runs(&runs)?;
+        println!("{}", coverage.table());
+        Ok(format!("{} runs", coverage.runs()))
+    });
 }
 
 /// The Cargo workspaces of the repository that exist so far.

@@ -7,6 +7,7 @@
 mod agent;
 mod artefacts;
 mod check;
+mod coverage;
 mod figures;
 mod info;
 mod initramfs;
@@ -22,12 +23,13 @@ mod topology;
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{ensure, Result};
 use clap::{Parser, Subcommand};
 
 use crate::{
     artefacts::Artefacts,
     check::Stage,
+    coverage::{kept_runs, Coverage},
     report::Report,
     scenario::{Scenario, ALL},
 };
@@ -54,6 +56,8 @@ enum Command {
         /// Name; by default the demo, or soft-RoCE while there is no driver
         scenario: Option<String>,
     },
+    /// Print what of the device interface the runs that are kept have used
+    Coverage,
     /// Print the versions of everything that is used
     Info,
     /// Run all tests, or those of the stages named
@@ -91,6 +95,17 @@ fn run(command: Command) -> Result<bool> {
             let artefacts = Artefacts::from_env()?;
             info::print(&artefacts)?;
             println!("accelerator  {}", qemu::accelerator(&artefacts)?.name());
+            Ok(true)
+        }
+        Command::Coverage => {
+            let runs = kept_runs(&Artefacts::from_env()?.runs())?;
+            let coverage = Coverage::of_runs(&runs)?;
+            ensure!(
+                !coverage.is_empty(),
+                "no run with a device model is kept: run make check"
+            );
+            println!("{}", coverage.table());
+            println!("{} runs", coverage.runs());
             Ok(true)
         }
         Command::Check { stages } => check::run(&Artefacts::from_env()?, &stages),

@@ -26,6 +26,21 @@ const READY: &str = "ready";
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// What every line in the log begins with, behind the time, that says of DMA which the client has not allowed.
+const BREACH: &str = "DMA breach: ";
+
+/// The log of the model of a run.
+pub fn log_file(run: &Path) -> PathBuf {
+    run.join("model.log")
+}
+
+/// What the model's log says of DMA that was not allowed.
+pub fn breaches(log: &str) -> Vec<&str> {
+    log.lines()
+        .filter_map(|line| line.split_once(BREACH).map(|(_, breach)| breach))
+        .collect()
+}
+
 /// A running `qiao-model`.
 #[derive(Debug)]
 pub struct Model {
@@ -39,7 +54,7 @@ impl Model {
         let config_file = dir.join("model.toml");
         fs::write(&config_file, toml::to_string(config)?)?;
         let arguments = ["--config".to_owned(), config_file.display().to_string()];
-        let log = dir.join("model.log");
+        let log = log_file(dir);
         let mut process = Process::start(
             "the device model",
             Priority::Device,
@@ -106,5 +121,17 @@ impl Model {
     /// Ends the model; an error if it had died or does not end cleanly.
     pub fn stop(&mut self) -> Result<()> {
         self.process.terminate(STOP_TIMEOUT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn breaches_are_found_in_the_log() {
+        let log = "[2026-01-01T00:00:00Z WARN  qiao_model::mem::breach] DMA breach: a0: read at 0x1000: not mapped\n\
+                   [2026-01-01T00:00:00Z INFO  qiao_model] something else\n";
+        assert_eq!(breaches(log), ["a0: read at 0x1000: not mapped"]);
     }
 }

@@ -25,6 +25,9 @@ const QEMU: &str = "qemu-system-x86_64";
 /// A kernel with the probe's initramfs is up in 6 s under software emulation; hardware that takes longer is no help.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// What makes the kernel unmap each buffer, and flush the IOMMU, before it uses the memory again.
+const STRICT_IOMMU: &str = "intel_iommu=on iommu.strict=1 iommu.passthrough=0";
+
 /// How guest code is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accelerator {
@@ -68,6 +71,8 @@ pub struct Machine<'a> {
     pub console: &'a Path,
     /// Names of its HCAs.
     pub hcas: &'a [&'static str],
+    /// Whether its devices are behind a strict IOMMU.
+    pub iommu: bool,
     /// What its Ethernet device is plugged into.
     pub ethernet: Ethernet,
     /// Its place in the topology, from 0.
@@ -100,6 +105,7 @@ impl Machine<'_> {
             self.artefacts,
             self.initramfs,
             self.console,
+            if self.iommu { STRICT_IOMMU } else { "" },
         );
         let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
         add("-name", self.name.into());
@@ -111,6 +117,11 @@ impl Machine<'_> {
         );
         add("-m", format!("{memory}M"));
         add("-smp", "1".into());
+        if self.iommu {
+            // Before all devices that it serves. vfio-user needs the caching mode, which tells it of mappings; it has no
+            // interrupt remapping.
+            add("-device", "intel-iommu,caching-mode=on,intremap=off".into());
+        }
         let image = self.artefacts.root_image();
         add(
             "-drive",
@@ -206,6 +217,7 @@ fn base_arguments(
     artefacts: &Artefacts,
     initramfs: &Path,
     console: &Path,
+    kernel_options: &str,
 ) -> Vec<String> {
     let mut arguments: Vec<String> = accelerator.arguments().map(Into::into).to_vec();
     let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
@@ -217,7 +229,7 @@ fn base_arguments(
     // would only slow it down.
     add(
         "-append",
-        "console=ttyS0 loglevel=5 panic=-1 mitigations=off".into(),
+        format!("console=ttyS0 loglevel=5 panic=-1 mitigations=off {kernel_options}"),
     );
     arguments.extend(["-nodefaults", "-no-reboot"].map(Into::into));
     arguments
@@ -301,7 +313,7 @@ fn kvm_boots(artefacts: &Artefacts) -> Result<bool> {
     let console = dir.path().join("console");
     let agent = Artefacts::require(artefacts.agent(), "agent")?;
     Initramfs::new(&agent, &artefacts.boot_modules())?.write(fs::File::create(&initramfs)?)?;
-    let mut arguments = base_arguments(Accelerator::Kvm, artefacts, &initramfs, &console);
+    let mut arguments = base_arguments(Accelerator::Kvm, artefacts, &initramfs, &console, "");
     for argument in &mut arguments {
         if argument.starts_with("console=") {
             argument.push(' ');

@@ -2,6 +2,7 @@
 
 //! Scenarios: what guests there are, what runs in them, and what must hold.
 
+mod breach;
 mod cases;
 mod clients;
 mod demo;
@@ -26,6 +27,7 @@ use anyhow::{ensure, Context, Result};
 
 use crate::{
     artefacts::{guest_module_dir, Artefacts},
+    coverage::kept_runs,
     initramfs::Initramfs,
     report::Report,
     session::Session,
@@ -152,8 +154,10 @@ pub const ALL: &[Scenario] = &[
     demo::SCENARIO,
     user::SCENARIO,
     user::POLLED,
+    user::IOMMU,
     kernel::SCENARIO,
     device::SCENARIO,
+    breach::SCENARIO,
     lifecycle::SCENARIO,
     unplug::SCENARIO,
 ];
@@ -219,10 +223,7 @@ impl Scenario {
 /// A new folder below `runs`, whose names sort by time, with only the latest of the old ones kept.
 fn new_run_dir(runs: &Path, name: &str) -> Result<PathBuf> {
     fs::create_dir_all(runs)?;
-    let mut old = fs::read_dir(runs)?
-        .map(|entry| Ok(entry?.path()))
-        .collect::<Result<Vec<_>>>()?;
-    old.sort();
+    let old = kept_runs(runs)?;
     for dir in old.iter().rev().skip(KEPT_RUNS - 1) {
         fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))?;
     }

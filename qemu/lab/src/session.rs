@@ -3,6 +3,7 @@
 //! A running lab: the device model and the guests of one topology, from boot to the reading of their logs.
 
 use std::{
+    cell::Cell,
     fs::{self, File},
     io::ErrorKind,
     os::unix::{fs::MetadataExt, net::UnixStream},
@@ -24,7 +25,7 @@ use crate::{
     artefacts::Artefacts,
     initramfs::Initramfs,
     kernlog,
-    model::Model,
+    model::{self, Model},
     process::Process,
     qemu::{self, Accelerator, Machine},
     report::Report,
@@ -150,6 +151,7 @@ pub struct Session {
     /// Where consoles, logs and captures of this run lie.
     pub dir: PathBuf,
     model: Option<Model>,
+    breaches_expected: Cell<bool>,
     _sockets: TempDir,
     _lock: LabLock,
 }
@@ -173,6 +175,7 @@ impl Session {
             guests: Vec::new(),
             dir: dir.into(),
             model: None,
+            breaches_expected: Cell::new(false),
             _sockets: sockets,
             _lock: lock,
         };
@@ -208,6 +211,7 @@ impl Session {
                 sockets,
                 console: &console,
                 hcas: &spec.hcas,
+                iommu: topology.iommu,
                 ethernet: topology.ethernet,
                 index,
                 memory_mib: MEMORY_MIB,
@@ -252,6 +256,11 @@ impl Session {
         self.model.as_ref().context("the topology has no HCA")
     }
 
+    /// Demands DMA that no guest has allowed: of a scenario that provokes it. Any is a failure of all others.
+    pub fn expect_dma_breaches(&self) {
+        self.breaches_expected.set(true);
+    }
+
     /// The datagram sockets of the guest's Ethernet: QEMU's, and the one that the scenario may bind.
     pub fn ethernet_sockets(&self) -> [PathBuf; 2] {
         ethernet_sockets(self._sockets.path())
@@ -280,6 +289,16 @@ impl Session {
         if let (Some(model), Some(alive)) = (&mut self.model, alive) {
             report.test("device model", || {
                 alive.and_then(|()| model.stop()).map(|()| "ended cleanly")
+            });
+            let log = read_lossy(&model::log_file(&self.dir));
+            let breaches = model::breaches(&log);
+            report.test("DMA of the HCAs", || {
+                match (breaches.len(), self.breaches_expected.get()) {
+                    (0, false) => Ok("all of it allowed".into()),
+                    (0, true) => bail!("no breach was noticed, and one was provoked"),
+                    (n, true) => Ok(format!("{n} breaches, as was expected")),
+                    (_, false) => bail!("{}", breaches.join("\n")),
+                }
             });
         }
     }

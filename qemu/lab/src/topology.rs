@@ -26,6 +26,8 @@ pub struct Topology {
     pub guests: Vec<GuestSpec>,
     /// The network beside the fabric.
     pub ethernet: Ethernet,
+    /// Whether the guests' devices are behind an IOMMU that maps each buffer, and unmaps it, on its own.
+    pub iommu: bool,
     links: Vec<[String; 2]>,
     settings: BTreeMap<&'static str, toml::Table>,
 }
@@ -79,6 +81,12 @@ impl Topology {
         self
     }
 
+    /// Puts the guests' devices behind a strict IOMMU.
+    pub fn strict_iommu(mut self) -> Self {
+        self.iommu = true;
+        self
+    }
+
     /// Whether any guest has an HCA, and so a device model is needed.
     pub fn has_hcas(&self) -> bool {
         self.guests.iter().any(|guest| !guest.hcas.is_empty())
@@ -101,6 +109,7 @@ impl Topology {
             seed: 1,
             pcap_dir: pcap_dir.into(),
             control: sockets.join("model.sock"),
+            coverage: coverage_file(pcap_dir),
             hca,
             link: self
                 .links
@@ -117,6 +126,11 @@ pub fn hca_socket(sockets: &Path, hca: &str) -> PathBuf {
     sockets.join(format!("{hca}.hca"))
 }
 
+/// Where the model of a run says what of the interface was used.
+pub fn coverage_file(run: &Path) -> PathBuf {
+    run.join("coverage.json")
+}
+
 /// The datagram sockets of a guest's Ethernet: QEMU's, and that of the lab.
 pub fn ethernet_sockets(sockets: &Path) -> [PathBuf; 2] {
     ["ethernet.guest", "ethernet.lab"].map(|name| sockets.join(name))
@@ -129,6 +143,7 @@ pub struct ModelConfig {
     pcap_dir: PathBuf,
     /// Socket on which the running model takes orders.
     pub control: PathBuf,
+    coverage: PathBuf,
     hca: Vec<HcaConfig>,
     link: Vec<LinkConfig>,
 }
@@ -165,6 +180,7 @@ mod tests {
         let expected = r#"seed = 1
 pcap_dir = "/tmp/run"
 control = "/tmp/q/model.sock"
+coverage = "/tmp/run/coverage.json"
 
 [[hca]]
 name = "a0"

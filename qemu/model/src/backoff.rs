@@ -24,7 +24,11 @@ pub struct Backoff {
 impl Backoff {
     /// Takes whether the last look found something; returns how long to wait for the next.
     pub fn after(&mut self, found: bool) -> Duration {
-        self.idle = if found { 0 } else { self.idle.saturating_add(1) };
+        self.idle = if found {
+            0
+        } else {
+            self.idle.saturating_add(1)
+        };
         let Some(doublings) = self.idle.checked_sub(EAGER) else {
             return Duration::ZERO;
         };

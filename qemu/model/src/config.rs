@@ -26,6 +26,8 @@ pub struct Config {
     pub pcap_dir: Option<PathBuf>,
     /// Path of the control socket.
     pub control: Option<PathBuf>,
+    /// Where to write, at the end, what of the interface has been used.
+    pub coverage: Option<PathBuf>,
     /// The HCAs.
     #[serde(default)]
     pub hca: Vec<HcaConfig>,

@@ -100,18 +100,20 @@ impl Function {
 
     fn reset_function(&mut self) {
         self.config.reset();
-        self.shared.dma.set_gate(Gate::BusMaster, false);
+        // The reset comes first: the engine, which has not seen it, breaks no rule meanwhile.
         self.clear();
+        self.shared.dma.set_gate(Gate::BusMaster, false);
     }
 
     fn config_write(&mut self, offset: usize, data: &[u8]) {
         let effect = self.config.write(offset, data);
-        self.shared
-            .dma
-            .set_gate(Gate::BusMaster, self.config.bus_master());
+        // As in `reset_function`.
         if effect.reset {
             self.clear();
         }
+        self.shared
+            .dma
+            .set_gate(Gate::BusMaster, self.config.bus_master());
     }
 
     /// Reads the 4 bytes at `offset` of BAR0.
@@ -145,6 +147,7 @@ impl Function {
     }
 
     fn control_read(&self, offset: usize, out: &mut [u8]) {
+        self.shared.coverage.read(offset);
         for (at, byte) in (offset..).zip(out) {
             *byte = self.register(at & !3).to_le_bytes()[at & 3];
         }
@@ -153,6 +156,7 @@ impl Function {
     fn set_register(&mut self, offset: usize, value: u32) {
         let low = |old: u64| (old >> 32 << 32) | u64::from(value);
         let high = |old: u64| (u64::from(value) << 32) | old & 0xffff_ffff;
+        self.shared.coverage.written(offset);
         let setup = &mut self.setup;
         match offset {
             reg::CONTROL if value & control::RESET != 0 => self.clear(),

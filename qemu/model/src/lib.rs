@@ -9,6 +9,7 @@
 pub mod backoff;
 pub mod config;
 pub mod control;
+pub mod coverage;
 pub mod engine;
 pub mod function;
 pub mod hca;

@@ -4,6 +4,7 @@
 
 use crate::config::{Config, Doorbells, PortId};
 use crate::control::{Control, Order};
+use crate::coverage::Coverage;
 use crate::engine::{Engine, Wire};
 use crate::function::{Function, Gone};
 use crate::hca::core::Core;
@@ -16,6 +17,7 @@ use qiao_fabric::capture::Capture;
 use qiao_fabric::link::Link;
 use qiao_hw::doorbell::SLOT_SIZE;
 use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -29,6 +31,7 @@ pub struct Model {
     engine: Engine,
     servers: Vec<(Server, Function)>,
     control: Option<Control>,
+    coverage: Option<(PathBuf, Arc<Coverage>)>,
 }
 
 impl Model {
@@ -39,6 +42,7 @@ impl Model {
     /// If the configuration is wrong or a socket or file cannot be made.
     pub fn new(config: &Config) -> Result<Self> {
         let mailbox = Arc::new(Mailbox::new(config.hca.len())?);
+        let coverage = Arc::new(Coverage::default());
         let (orders, receiver): (Sender<Order>, Receiver<Order>) = channel();
         let lids = config.lids()?;
         let (mut hcas, mut servers, mut switches) = (Vec::new(), Vec::new(), Vec::new());
@@ -49,10 +53,11 @@ impl Model {
                 Doorbells::Polled => Some(SlotMemory::new(identity.bars[1])?),
             };
             let shared = Arc::new(Shared {
-                dma: Dma::default(),
+                dma: Dma::new(hca.name.clone()),
                 vectors: Vectors::new(identity.vectors),
                 status: Status::default(),
                 slots,
+                coverage: Arc::clone(&coverage),
             });
             let core = Core::new(Arc::clone(&shared), hca.caps(), hca.make_node());
             let slots = identity.bars[1] / SLOT_SIZE as u64;
@@ -80,6 +85,7 @@ impl Model {
             engine,
             servers,
             control,
+            coverage: config.coverage.clone().map(|path| (path, coverage)),
         })
     }
 
@@ -93,6 +99,7 @@ impl Model {
             mut engine,
             servers,
             control,
+            coverage,
         } = self;
         let mut threads: Vec<(Stop, JoinHandle<std::io::Result<()>>)> = Vec::new();
         for (server, mut function) in servers {
@@ -112,6 +119,10 @@ impl Model {
                 Ok(served) => served?,
                 Err(panic) => std::panic::resume_unwind(panic),
             }
+        }
+        if let Some((path, coverage)) = coverage {
+            let text = serde_json::to_vec(&coverage.tables())?;
+            std::fs::write(&path, text).with_context(|| format!("{}", path.display()))?;
         }
         Ok(result?)
     }

@@ -6,6 +6,7 @@
 //! earlier one: however fast a guest writes, the mailbox does not grow. Answers come back as the
 //! status word, DMA and interrupts.
 
+use crate::coverage::Coverage;
 use crate::mem::{Dma, SlotMemory};
 use rustix::event::{eventfd, EventfdFlags};
 use std::collections::HashMap;
@@ -13,7 +14,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The STATUS and FATAL_CAUSE registers, bound to the resets: what belongs to a time before the
 /// last reset is dropped.
@@ -149,6 +150,8 @@ pub struct Shared {
     pub status: Status,
     /// The doorbell slots of a device that polls them.
     pub slots: Option<SlotMemory>,
+    /// What of the interface has been used.
+    pub coverage: Arc<Coverage>,
 }
 
 /// A doorbell.

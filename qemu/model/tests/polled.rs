@@ -2,6 +2,11 @@
 
 //! Devices that poll their doorbells: all that the other programs test, and what only memory can do.
 
+#![allow(
+    clippy::duplicate_mod,
+    reason = "each of the programs brings the guest along"
+)]
+
 mod guest;
 
 #[path = "events.rs"]

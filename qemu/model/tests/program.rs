@@ -2,6 +2,7 @@
 
 //! The program: says when it is ready and ends on SIGTERM without a trace.
 
+use qiao_model::coverage::Tables;
 use rustix::process::{kill_process, Pid, Signal};
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
@@ -12,9 +13,10 @@ fn it_listens_when_it_says_so_and_ends_clean() {
     let dir = tempfile::Builder::new().prefix("q").tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     let config = format!(
-        "control = {:?}\npcap_dir = {:?}\n[[hca]]\nname = \"a\"\nsocket = {:?}\n",
+        "control = {:?}\npcap_dir = {:?}\ncoverage = {:?}\n[[hca]]\nname = \"a\"\nsocket = {:?}\n",
         path("control"),
         path("pcap"),
+        path("coverage"),
         path("a"),
     );
     std::fs::write(path("model.toml"), config).unwrap();
@@ -39,6 +41,9 @@ fn it_listens_when_it_says_so_and_ends_clean() {
         assert!(!path(socket).exists(), "{socket} is left behind");
     }
     assert!(path("pcap/a-1.pcap").exists());
+    let text = std::fs::read(path("coverage")).unwrap();
+    let used: Tables = serde_json::from_slice(&text).unwrap();
+    assert_eq!(used["registers read"]["MAGIC"], 0);
 }
 
 #[test]

@@ -52,6 +52,13 @@ impl<'a> Function<'a> {
             .with_context(|| format!("{} has no RDMA device", self.address))
     }
 
+    /// How the IOMMU serves it, as the kernel calls that.
+    pub fn iommu_group_type(&self) -> Result<String> {
+        let command = format!("cat /sys/bus/pci/devices/{}/iommu_group/type", self.address);
+        let found = self.guest.run(&command, SHORT)?.stdout;
+        Ok(found.trim().to_owned())
+    }
+
     /// Takes it from the driver.
     pub fn unbind(&self) -> Result<()> {
         self.write("drivers/qiao/unbind", &self.address)

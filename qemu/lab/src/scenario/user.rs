@@ -51,6 +51,18 @@ fn few_objects() -> String {
     format!("overrides = {{ caps = [{patches}], bar_doorbell = {doorbells} }}")
 }
 
+/// The same behind an IOMMU.
+pub(super) const IOMMU: Scenario = Scenario {
+    name: "iommu",
+    about: "the programs of demo and user behind a strict IOMMU: every DMA is to memory that is mapped at that moment",
+    topology: || topology().strict_iommu(),
+    run: run_translated,
+    ..SCENARIO
+};
+
+/// How the kernel calls a group of devices whose buffers are unmapped at once, and not in batches later.
+const STRICT: &str = "DMA";
+
 fn topology() -> Topology {
     Topology::default()
         .guest("a", &["few", "one", "other"])
@@ -62,11 +74,26 @@ fn run_all(session: &Session, report: &mut Report) -> Result<()> {
     let guest = &session.guests[0];
     driver::load(guest)?;
     let functions = Function::all(guest, 3)?;
-    let (one, other) = (functions[1].require_rdma_device()?, functions[2].require_rdma_device()?);
+    let (one, other) = (
+        functions[1].require_rdma_device()?,
+        functions[2].require_rdma_device()?,
+    );
     let end = |device| End { guest, device };
     demo::run_programs(end(&one), end(&other), report);
     guest.run("rmmod qiao", SHORT)?;
     run(session, report)
+}
+
+fn run_translated(session: &Session, report: &mut Report) -> Result<()> {
+    let guest = &session.guests[0];
+    report.test("the IOMMU translates, strictly", || {
+        for function in Function::all(guest, 3)? {
+            let found = function.iommu_group_type()?;
+            ensure!(found == STRICT, "{} is {found}", function.address);
+        }
+        Ok("")
+    });
+    run_all(session, report)
 }
 
 fn run(session: &Session, report: &mut Report) -> Result<()> {

@@ -200,6 +200,7 @@ impl Core {
             return;
         };
         let vector = eq.vector;
+        self.shared.coverage.event(event.event_type);
         match eq.push(&self.shared.dma, event) {
             Ok(true) => self.raise(vector),
             Ok(false) => {}

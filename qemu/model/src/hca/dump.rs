@@ -5,6 +5,7 @@
 use super::core::Oddities;
 use super::port::TransportCounters;
 use super::{Hca, QueuePair};
+use crate::mem::Breaches;
 use qiao_fabric::counters::Counters;
 use qiao_fabric::mad::LinkState;
 use qiao_hw::cmd::EqType;
@@ -25,7 +26,7 @@ pub struct HcaDump {
     pub ports: Vec<PortDump>,
     /// Pages that all objects keep.
     pub pages: usize,
-    pub dma_faults: u64,
+    pub dma_breaches: Breaches,
     /// Ranges of client memory and files behind them.
     pub dma_maps: (usize, usize),
     pub oddities: Oddities,
@@ -142,7 +143,7 @@ impl Hca {
             qps,
             ports: self.ports(),
             pages: self.core.mkeys.pages() + self.core.ring_pages,
-            dma_faults: shared.dma.faults(),
+            dma_breaches: shared.dma.breaches(),
             dma_maps: shared.dma.counts(),
             oddities: self.core.oddities,
         }

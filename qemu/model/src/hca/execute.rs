@@ -335,6 +335,7 @@ impl Hca {
             kernel: flags & qp_flag::KERNEL != 0,
             rings,
             port: place.map_or(0, |(port, _)| port),
+            state: QpState::Reset,
             timer: None,
         };
         self.change_users(&side, 1);
@@ -544,8 +545,16 @@ impl Hca {
             core: &mut self.core,
         };
         transport.modify(mask, new, &mut view)?;
-        if transport.state() == QpState::Reset {
+        let service = transport.settings().service;
+        let coverage = &self.core.shared.coverage;
+        let (from, to) = (side.state, transport.state());
+        coverage.transition(service, from, to);
+        side.state = to;
+        if to == QpState::Reset {
             side.rings.reset();
+        }
+        // What is written to a slot in RESET has no effect, then or later.
+        if from == QpState::Reset || to == QpState::Reset {
             for slot in side.slots {
                 self.slots.zero(slot);
             }

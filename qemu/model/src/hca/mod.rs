@@ -38,7 +38,6 @@ use std::sync::Arc;
 /// Packets that one queue pair sends before the next has its turn.
 const PUMP_BUDGET: usize = 32;
 
-
 /// How the device answers a command wrongly, for tests of drivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -261,6 +260,8 @@ impl Hca {
                 Some(CommandFaultKind::Fatal) => return Err(FatalCause::Injected),
             }
             let mut completion: Completion = self.execute(&entry, now);
+            let coverage = &self.core.shared.coverage;
+            coverage.command(entry.opcode.get(), completion.status);
             completion.id.set(id);
             for _ in 0..answers {
                 queue.complete(&self.core.shared.dma, &completion)?;
@@ -348,11 +349,28 @@ impl Hca {
         }
     }
 
+    /// Counts a change of state that nobody has asked for.
+    fn note_state(&mut self, qpn: u32) {
+        let Some(QueuePair { transport, side }) = self.qps.get_mut(&qpn) else {
+            return;
+        };
+        let state = transport.state();
+        if state != side.state {
+            let service = transport.settings().service;
+            self.core
+                .shared
+                .coverage
+                .transition(service, side.state, state);
+            side.state = state;
+        }
+    }
+
     /// Notes that a queue pair may have something to send, and its deadline.
     fn touch(&mut self, qpn: u32, now: u64) {
         if !self.qps.contains_key(&qpn) {
             return;
         }
+        self.note_state(qpn);
         if self.is_ready.insert(qpn) {
             self.ready.push_back(qpn);
         }
@@ -489,6 +507,7 @@ impl Hca {
         if more && self.is_ready.insert(qpn) {
             self.ready.push_back(qpn);
         }
+        self.note_state(qpn);
         self.note_deadline(qpn);
         self.spread_cq_errors(now);
         true

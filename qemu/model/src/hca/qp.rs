@@ -13,7 +13,7 @@ use crate::transport::{
 use qiao_fabric::wire::Frame;
 use qiao_hw::cqe::{cqe_flag, Cqe, OPCODE_RECV};
 use qiao_hw::event::EventType;
-use qiao_hw::qp::access;
+use qiao_hw::qp::{access, QpState};
 
 /// A queue pair.
 #[derive(Debug)]
@@ -45,6 +45,8 @@ pub struct Side {
     pub rings: Rings,
     /// Index of the port.
     pub port: usize,
+    /// State that the coverage knows of.
+    pub state: QpState,
     /// When the timer that is set for it goes off.
     pub timer: Option<u64>,
 }
@@ -100,7 +102,9 @@ fn pieces(
 
 impl Host for View<'_> {
     fn next_send(&mut self) -> Option<SendWqe> {
-        self.side.rings.next_send(&self.core.shared.dma)
+        let wqe = self.side.rings.next_send(&self.core.shared.dma)?;
+        self.core.shared.coverage.request(wqe.opcode);
+        Some(wqe)
     }
 
     fn next_recv(&mut self) -> Option<RecvWqe> {
@@ -165,6 +169,8 @@ impl Host for View<'_> {
 
     fn complete(&mut self, completion: Completion) {
         let opcode = completion.opcode.to_wire();
+        let coverage = &self.core.shared.coverage;
+        coverage.completion(completion.opcode, completion.status);
         let mut cqe = Cqe::zeroed();
         cqe.qpn.set(self.side.qpn);
         cqe.wqe_index.set(completion.index);

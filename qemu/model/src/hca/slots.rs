@@ -11,7 +11,7 @@
 //! - No write is lost. What is compared is the value in memory and the one last found, so a write stays
 //!   to be found for as long as nobody looks. It cannot hide behind an equal value, because the value
 //!   in memory and the one last found are both set to zero whenever the state of the queue is: when it
-//!   is created and when it is put into RESET. The same keeps a value of a slot's former owner from
+//!   is created, and when it enters and leaves RESET. The same keeps a value of a slot's former owner from
 //!   ringing the next one.
 //! - A request is in memory before its doorbell is seen. Software writes the one before the other; the
 //!   load of a slot acquires.

@@ -8,16 +8,19 @@
 //! split where ranges meet, and fails as a whole if any byte of it is not mapped. Removing a range
 //! waits for accesses that are under way, so that a later one is a fault and not corruption.
 
+mod breach;
 mod file;
 mod slots;
 
+pub use breach::Breaches;
 pub use slots::SlotMemory;
 
+use breach::Breach;
 use file::{FileMap, Files};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::fs::File;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// An access that the client has not allowed.
@@ -74,6 +77,9 @@ struct Range {
 struct Table {
     files: Files,
     ranges: BTreeMap<u64, Range>,
+    /// Ranges that were unmapped last, by address and size: what still uses one is told from what
+    /// never had one.
+    former: VecDeque<(u64, u64)>,
     bus_master: bool,
     resetting: bool,
     gone: bool,
@@ -83,10 +89,21 @@ struct Table {
 #[derive(Debug, Default)]
 pub struct Dma {
     table: RwLock<Table>,
-    faults: AtomicU64,
+    breaches: breach::Log,
 }
 
+/// Ranges that are remembered after they were unmapped.
+const FORMER: usize = 4096;
+
 impl Dma {
+    /// Makes the empty address space of the function with this name.
+    pub fn new(name: String) -> Self {
+        Self {
+            table: RwLock::default(),
+            breaches: breach::Log::new(name),
+        }
+    }
+
     /// Maps `size` bytes at I/O virtual address `addr` to `file` from `offset` on. Without a file the
     /// range is known and every access to it faults.
     ///
@@ -151,7 +168,9 @@ impl Dma {
             .map(|(start, _)| *start)
             .collect();
         for start in inside {
-            table.ranges.remove(&start);
+            if let Some(range) = table.ranges.remove(&start) {
+                table.forget(start, range.size);
+            }
         }
         table.files.forget_unused();
         Ok(())
@@ -160,7 +179,9 @@ impl Dma {
     /// Unmaps everything.
     pub fn unmap_all(&self) {
         let mut table = self.write();
-        table.ranges.clear();
+        for (start, range) in std::mem::take(&mut table.ranges) {
+            table.forget(start, range.size);
+        }
         table.files.forget_unused();
     }
 
@@ -174,9 +195,10 @@ impl Dma {
         }
     }
 
-    /// Returns how many accesses have faulted.
-    pub fn faults(&self) -> u64 {
-        self.faults.load(Ordering::Relaxed)
+    /// Returns how many accesses the client had not allowed. What a gate has stopped that the device
+    /// itself closes is none of them.
+    pub fn breaches(&self) -> Breaches {
+        self.breaches.counts()
     }
 
     /// Returns the number of ranges and of files.
@@ -221,7 +243,8 @@ impl Dma {
     pub fn load_u32(&self, addr: u64) -> Result<u32, DmaFault> {
         let table = self.read_table();
         let (map, offset) = self.cell(&table, addr, 4, Need::Read)?;
-        map.load_u32(offset).ok_or_else(|| self.fault(addr))
+        map.load_u32(offset)
+            .ok_or_else(|| self.fault(Breach::Alignment, Need::Read, addr))
     }
 
     /// Writes the little-endian word at `addr`, a multiple of 4, after everything before.
@@ -232,7 +255,8 @@ impl Dma {
     pub fn store_u32(&self, addr: u64, value: u32) -> Result<(), DmaFault> {
         let table = self.read_table();
         let (map, offset) = self.cell(&table, addr, 4, Need::Write)?;
-        map.store_u32(offset, value).ok_or_else(|| self.fault(addr))
+        map.store_u32(offset, value)
+            .ok_or_else(|| self.fault(Breach::Alignment, Need::Write, addr))
     }
 
     /// Replaces the little-endian value at `addr`, a multiple of 8, by what `change` makes of it, and
@@ -245,11 +269,11 @@ impl Dma {
         let table = self.read_table();
         let (map, offset) = self.cell(&table, addr, 8, Need::Update)?;
         map.update_u64(offset, change)
-            .ok_or_else(|| self.fault(addr))
+            .ok_or_else(|| self.fault(Breach::Alignment, Need::Update, addr))
     }
 
-    fn fault(&self, addr: u64) -> DmaFault {
-        self.faults.fetch_add(1, Ordering::Relaxed);
+    fn fault(&self, breach: Breach, need: Need, addr: u64) -> DmaFault {
+        self.breaches.add(breach, need, addr);
         DmaFault { addr }
     }
 
@@ -260,20 +284,27 @@ impl Dma {
         addr: u64,
         need: Need,
     ) -> Result<(&'a FileMap, u64, u64), DmaFault> {
-        if !table.bus_master || table.resetting || table.gone {
-            return Err(self.fault(addr));
+        // The engine has not seen the reset, or may not know that the function is gone.
+        if table.resetting || table.gone {
+            return Err(DmaFault { addr });
+        }
+        let fault = |breach| self.fault(breach, need, addr);
+        if !table.bus_master {
+            return Err(fault(Breach::BusMaster));
         }
         let below = (Bound::Unbounded, Bound::Included(addr));
         let hit = table.ranges.range::<u64, _>(below).next_back();
-        let (start, range) = hit.ok_or_else(|| self.fault(addr))?;
-        let into = addr - start;
-        if into >= range.size || !need.allowed(range.rights) {
-            return Err(self.fault(addr));
+        let hit = hit.filter(|(start, range)| addr - **start < range.size);
+        let (start, range) = hit.ok_or_else(|| fault(table.missing(addr)))?;
+        if !need.allowed(range.rights) {
+            return Err(fault(Breach::Rights));
         }
-        let (map, offset) = range.memory.as_ref().ok_or_else(|| self.fault(addr))?;
+        let memory = range.memory.as_ref();
+        let (map, offset) = memory.ok_or_else(|| fault(Breach::NoMemory))?;
         if need != Need::Read && !map.is_writable() {
-            return Err(self.fault(addr));
+            return Err(fault(Breach::Rights));
         }
+        let into = addr - start;
         Ok((map, offset + into, range.size - into))
     }
 
@@ -286,7 +317,7 @@ impl Dma {
     ) -> Result<(&'a FileMap, u64), DmaFault> {
         let (map, offset, left) = self.find(table, addr, need)?;
         if left < size {
-            return Err(self.fault(addr));
+            return Err(self.fault(Breach::Alignment, need, addr));
         }
         Ok((map, offset))
     }
@@ -302,7 +333,9 @@ impl Dma {
         mut each: impl FnMut(&FileMap, u64, usize),
     ) -> Result<(), DmaFault> {
         let len = len as u64;
-        let end = addr.checked_add(len).ok_or_else(|| self.fault(addr))?;
+        let end = addr
+            .checked_add(len)
+            .ok_or_else(|| self.fault(Breach::Unmapped, need, addr))?;
         let mut at = addr;
         while at < end {
             let (map, offset, left) = self.find(table, at, need)?;
@@ -334,11 +367,40 @@ impl Dma {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+impl Table {
+    fn forget(&mut self, start: u64, size: u64) {
+        if self.former.len() == FORMER {
+            self.former.pop_front();
+        }
+        self.former.push_back((start, size));
+    }
+
+    /// Returns what an access to `addr` is, which no range has.
+    fn missing(&self, addr: u64) -> Breach {
+        let had = |(start, size): &(u64, u64)| addr.checked_sub(*start).is_some_and(|n| n < *size);
+        if self.former.iter().any(had) {
+            Breach::Unmapping
+        } else {
+            Breach::Unmapped
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
     Read,
     Write,
     Update,
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Update => "atomic",
+        })
+    }
 }
 
 impl Need {

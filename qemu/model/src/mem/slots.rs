@@ -26,10 +26,7 @@ impl SlotMemory {
     /// If there is no memory.
     pub fn new(bytes: u64) -> Result<Self, MapError> {
         let make = || {
-            let fd = memfd_create(
-                "doorbells",
-                MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
-            )?;
+            let fd = memfd_create("doorbells", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
             ftruncate(&fd, bytes)?;
             fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
             Ok::<_, rustix::io::Errno>(fd)

@@ -64,7 +64,8 @@ fn a_transfer_that_is_not_wholly_mapped_writes_nothing() {
         Err(DmaFault { addr: 0x2000 })
     );
     dma.read(0x1ff0, &mut [0; 32]).unwrap();
-    assert_eq!(dma.faults(), 2);
+    let breaches = dma.breaches();
+    assert_eq!((breaches.unmapped, breaches.rights), (1, 1));
 }
 
 #[test]
@@ -78,9 +79,20 @@ fn use_after_unmap_and_closed_gates_fault() {
         dma.set_gate(gate, true);
         assert_eq!(dma.load_u32(0x10), Ok(7));
     }
+    assert!(dma.load_u32(0x1000).is_err());
     dma.unmap(0, 0x1000).unwrap();
     assert!(dma.load_u32(0x10).is_err());
     assert_eq!(dma.counts(), (0, 0));
+    let want = Breaches {
+        bus_master: 1,
+        unmapped: 1,
+        unmapping: 1,
+        ..Breaches::default()
+    };
+    assert_eq!(dma.breaches(), want);
+    // Mapped again, it is as good as new.
+    dma.map(0, 0x1000, RW, Some((memory(0x1000), 0))).unwrap();
+    assert_eq!(dma.load_u32(0x10), Ok(0));
 }
 
 #[test]
@@ -89,6 +101,7 @@ fn memory_without_a_file_is_accepted_and_faults() {
     dma.map(0xf000, 0x1000, RW, None).unwrap();
     assert_eq!(dma.read(0xf000, &mut [0]), Err(DmaFault { addr: 0xf000 }));
     dma.unmap(0xf000, 0x1000).unwrap();
+    assert_eq!(dma.breaches().no_memory, 1);
 }
 
 #[test]
@@ -139,4 +152,6 @@ fn atomics_need_alignment_and_both_rights() {
     assert!(dma.update_u64(12, |v| v).is_err());
     assert!(dma.update_u64(0x1000, |v| v).is_err());
     assert!(dma.store_u32(0xffe, 1).is_err());
+    let breaches = dma.breaches();
+    assert_eq!((breaches.alignment, breaches.rights), (2, 1));
 }

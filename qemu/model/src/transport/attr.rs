@@ -277,6 +277,21 @@ fn required(service: Transport, from: QpState, to: QpState) -> Option<u32> {
     }
 }
 
+/// Returns the changes of state that there are for a service: those that a modification may ask for, and
+/// those that an error leads to.
+pub fn transitions(service: Transport) -> impl Iterator<Item = (QpState, QpState)> {
+    use QpState::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
+    const STATES: [QpState; 7] = [Reset, Init, Rtr, Rts, Sqd, Sqe, Err];
+    let states = move || {
+        let of_service = move |state: &QpState| *state != Sqe || service != Transport::Rc;
+        STATES.into_iter().filter(of_service)
+    };
+    let pairs = states().flat_map(move |from| states().map(move |to| (from, to)));
+    pairs.filter(move |&(from, to)| {
+        required(service, from, to).is_some() || (from, to) == (Rts, Sqe)
+    })
+}
+
 /// What lets a peer in: rights of a connection, a key of datagrams.
 fn peer_right(service: Transport) -> u32 {
     match service {

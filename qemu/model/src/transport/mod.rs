@@ -19,7 +19,7 @@ mod unreliable;
 #[cfg(test)]
 mod tests;
 
-pub use attr::{ModifyError, Settings, Special, MAX_MTU};
+pub use attr::{transitions, ModifyError, Settings, Special, MAX_MTU};
 pub use path::PortInfo;
 pub use qp::Qp;
 pub use responder::MAX_MESSAGE;

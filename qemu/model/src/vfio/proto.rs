@@ -534,7 +534,11 @@ impl Reply {
             argsz: argsz as u32,
             flags,
             index,
-            cap_offset: if fits { size_of::<RegionInfo>() as u32 } else { 0 },
+            cap_offset: if fits {
+                size_of::<RegionInfo>() as u32
+            } else {
+                0
+            },
             size,
             offset: 0,
         });

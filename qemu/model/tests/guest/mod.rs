@@ -240,9 +240,8 @@ impl Guest {
             words.map(u32::to_ne_bytes).concat()
         };
         let first = self.call(5, &ask(32), false);
-        let word = |reply: &[u8], at: usize| {
-            u32::from_ne_bytes(reply[at..at + 4].try_into().unwrap())
-        };
+        let word =
+            |reply: &[u8], at: usize| u32::from_ne_bytes(reply[at..at + 4].try_into().unwrap());
         assert_eq!((first.len(), word(&first, 12)), (32, 0));
         let room = word(&first, 0);
         if room == 32 {
