@@ -523,10 +523,13 @@ impl Reply {
     pub fn region_info(&mut self, index: u32, size: u64, mappable: bool, room: usize) -> bool {
         let mut flags = vfio::VFIO_REGION_INFO_FLAG_READ | vfio::VFIO_REGION_INFO_FLAG_WRITE;
         let mut argsz = size_of::<RegionInfo>();
+        let mut cap_offset = 0;
         if size == 0 {
             flags = 0;
         } else if mappable {
             flags |= vfio::VFIO_REGION_INFO_FLAG_MMAP | vfio::VFIO_REGION_INFO_FLAG_CAPS;
+            // Also without room for it: QEMU checks where it lies.
+            cap_offset = argsz as u32;
             argsz += size_of::<SparseMmap>();
         }
         let fits = flags & vfio::VFIO_REGION_INFO_FLAG_CAPS != 0 && room >= argsz;
@@ -534,11 +537,7 @@ impl Reply {
             argsz: argsz as u32,
             flags,
             index,
-            cap_offset: if fits {
-                size_of::<RegionInfo>() as u32
-            } else {
-                0
-            },
+            cap_offset,
             size,
             offset: 0,
         });

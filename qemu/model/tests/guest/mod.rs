@@ -242,11 +242,12 @@ impl Guest {
         let first = self.call(5, &ask(32), false);
         let word =
             |reply: &[u8], at: usize| u32::from_ne_bytes(reply[at..at + 4].try_into().unwrap());
-        assert_eq!((first.len(), word(&first, 12)), (32, 0));
         let room = word(&first, 0);
         if room == 32 {
             return None;
         }
+        // QEMU takes no other place of a capability, although it is not there yet.
+        assert_eq!((first.len(), word(&first, 12)), (32, 32));
         self.send(&message(5, 0, &ask(room)), &[]);
         let (head, file) = self.head_with_file();
         assert_eq!(word(&head, 4) as usize, 16 + room as usize);
