@@ -84,6 +84,11 @@ impl Access {
     pub const REMOTE_READ: Self = Self(bindings::ib_access_flags_IB_ACCESS_REMOTE_READ);
     /// The device may do atomic operations of peers.
     pub const REMOTE_ATOMIC: Self = Self(bindings::ib_access_flags_IB_ACCESS_REMOTE_ATOMIC);
+    /// The device may flush for peers, to visibility and to persistence.
+    pub const FLUSH: Self = Self(
+        bindings::ib_access_flags_IB_ACCESS_FLUSH_GLOBAL
+            | bindings::ib_access_flags_IB_ACCESS_FLUSH_PERSISTENT,
+    );
     /// Hints that a driver may ignore: those that are declared optional, and huge pages.
     const HINTS: u32 =
         bindings::ib_access_flags_IB_ACCESS_OPTIONAL | bindings::ib_access_flags_IB_ACCESS_HUGETLB;

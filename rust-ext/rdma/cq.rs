@@ -59,8 +59,17 @@ pub trait CqOps: Sized + Send + Sync + 'static {
     /// May be called from any context.
     fn notify(cq: &Cq<Self::Driver>, cx: &Cx<'_, Self::Driver>, what: Notify) -> bool;
 
-    /// Returns the number of entries that the queue has.
+    /// Returns the number of entries that the queue has when it is created.
     fn entries(&self) -> u32;
+
+    /// Moves a queue of user space to another buffer, of at least `entries` entries (not 0), and
+    /// returns how many it has. Several calls for one queue may run at a time.
+    fn resize(
+        cq: &Cq<Self::Driver>,
+        cx: &Cx<'_, Self::Driver>,
+        entries: u32,
+        udata: &mut Udata,
+    ) -> Result<u32>;
 
     /// Destroys the queue, which no queue pair uses any more; then it is dropped.
     ///
@@ -161,6 +170,33 @@ impl<T: Driver> Shims<T> {
         // SAFETY: The core reads this when the create operation has returned.
         unsafe { (*raw).cqe = cq.entries() as c_int };
         Ok(0)
+    }
+
+    /// # Safety
+    ///
+    /// As the device operation `resize_user_cq`.
+    pub(super) unsafe extern "C" fn resize_user_cq(
+        raw: *mut bindings::ib_cq,
+        entries: c_uint,
+        udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: The core passes null, or the udata of the running system call.
+            let udata = unsafe { Udata::from_raw(udata) }.ok_or(EINVAL)?;
+            // SAFETY: The core sets the device before `create_user_cq`.
+            let device = unsafe { (*raw).device };
+            // SAFETY: The core passes what `create_user_cq` made, which stays during the call.
+            let cq = unsafe { Cq::<T>::from_raw(raw) };
+            let resize = |cx: &Cx<'_, T>| T::Cq::resize(cq, cx, entries, udata);
+            // SAFETY: A device operation is running.
+            let entries = unsafe { Self::with_cx(device, resize) }?;
+            // CAST: Not more than the `int` that the attributes of the device say.
+            //
+            // SAFETY: The core reads this for user space and for diagnosis. Resizes may run at the
+            // same time, hence the volatile write, as by `WRITE_ONCE`.
+            unsafe { (&raw mut (*raw).cqe).write_volatile(entries as c_int) };
+            Ok(0)
+        })
     }
 
     /// # Safety

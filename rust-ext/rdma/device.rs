@@ -401,6 +401,7 @@ impl<T: Driver> Shims<T> {
         destroy_cq: Some(Self::destroy_cq),
         poll_cq: Some(Self::poll_cq),
         req_notify_cq: Some(Self::req_notify_cq),
+        resize_user_cq: Some(Self::resize_user_cq),
 
         create_qp: Some(Self::create_qp),
         destroy_qp: Some(Self::destroy_qp),

@@ -57,6 +57,20 @@ struct qiao_create_cq_resp {
 	__u32 cqn;
 };
 
+/* The new buffer is as that of a new CQ, with the consumer index in its record. */
+struct qiao_resize_cq_req {
+	__aligned_u64 comp_mask;
+	__aligned_u64 buf_addr;
+	__u8 log_entries;
+	__u8 reserved[7];
+};
+
+struct qiao_resize_cq_resp {
+	/* Index of the first completion in the new buffer. */
+	__u32 base;
+	__u32 reserved;
+};
+
 /*
  * The buffer holds the receive ring, 2^(log_rq_wqes + log_rq_stride) bytes,
  * and behind it the send ring, 2^log_sq_blocks blocks of 64 bytes. Both start

@@ -266,8 +266,14 @@ impl HcaConfig {
     /// Returns the capabilities that the device keeps.
     pub fn caps(&self) -> Caps {
         let mut caps = Caps::zeroed();
-        caps.features
-            .set(feature::RC | feature::UC | feature::UD | feature::ATOMIC | feature::MAD);
+        caps.features.set(
+            feature::RC
+                | feature::UC
+                | feature::UD
+                | feature::ATOMIC
+                | feature::CQ_RESIZE
+                | feature::MAD,
+        );
         caps.fw_version.set(1 << 16);
         caps.node_guid.set(self.node_guid());
         caps.sys_image_guid.set(self.node_guid());

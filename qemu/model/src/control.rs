@@ -9,6 +9,7 @@
 //! {"op": "gone", "hca": "a", "gone": true}
 //! {"op": "command-fault", "hca": "a", "fault": {"opcode": "CreateCq", "kind": "drop"}}
 //! {"op": "fatal", "hca": "a"}
+//! {"op": "event", "hca": "a", "event": "GidChange", "port": 1}
 //! ```
 
 use crate::hca::dump::HcaDump;
@@ -55,6 +56,19 @@ pub enum Command {
         hca: String,
         /// How.
         fault: CommandFault,
+    },
+    /// Raise an asynchronous event without a cause.
+    Event {
+        /// Name of the HCA.
+        hca: String,
+        /// Name of the type.
+        event: String,
+        /// Port, from 1, of a port event.
+        #[serde(default)]
+        port: u8,
+        /// Number of the object.
+        #[serde(default)]
+        id: u32,
     },
     /// Fail a device.
     Fatal {

@@ -6,12 +6,14 @@ use crate::backoff::Backoff;
 use crate::config::PortId;
 use crate::control::{Answer, Command, Order};
 use crate::function::Gone;
+use crate::hca::queue::Event;
 use crate::hca::Hca;
 use crate::shared::{FatalCause, Mailbox};
 use qiao_fabric::capture::Capture;
 use qiao_fabric::link::{End, Link};
 use qiao_fabric::mad::LinkState;
 use qiao_fabric::wire::Frame;
+use qiao_hw::event::EventType;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use std::collections::VecDeque;
 use std::io;
@@ -303,6 +305,29 @@ impl Engine {
             }),
             Command::CommandFault { hca, fault } => {
                 self.with_hca(&hca, |engine, n| engine.hcas[n].command_faults.push(fault))
+            }
+            Command::Event {
+                hca,
+                event,
+                port,
+                id,
+            } => {
+                let types = EventType::NUMBERS.numbers.iter();
+                // A completion event goes to another queue.
+                let found = types
+                    .filter(|known| known.name == event)
+                    .find_map(|known| EventType::from_wire(known.value as u8))
+                    .filter(|known| *known != EventType::Completion);
+                let Some(event_type) = found else {
+                    return Answer::Error(format!("there is no event `{event}`"));
+                };
+                let event = Event {
+                    event_type,
+                    port,
+                    id,
+                    data: 0,
+                };
+                self.with_hca(&hca, |engine, n| engine.hcas[n].core.async_event(event))
             }
             Command::Fatal { hca } => self.with_hca(&hca, |engine, n| {
                 engine.hcas[n].core.fatal(FatalCause::Injected)

@@ -6,13 +6,15 @@ mod guest;
 
 use guest::*;
 use qiao_fabric::link::Faults;
-use qiao_hw::cqe::CqeStatus;
+use qiao_hw::cmd::{ResizeCq, Status};
+use qiao_hw::cqe::{Cqe, CqeStatus};
 use qiao_hw::doorbell::{Arm, ArmKind};
 use qiao_hw::event::EventType;
 use qiao_hw::qp::{access, attr, QpAttr, QpState};
+use qiao_hw::ring::{is_written, RingSize};
 use qiao_hw::wqe::{send_flag, SendCtrl, SendOpcode};
 use std::os::fd::OwnedFd;
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 const KEY: u32 = 0x101;
 const DATA: u64 = 0x80_0000;
@@ -308,4 +310,113 @@ fn a_queue_pair_can_be_used_again_after_reset() {
         g.connect(5, 1, 5);
     }
     exchange(&mut g, &mut q, false);
+}
+
+/// Sends `count` times 8 bytes to itself by RDMA WRITE, one completion each.
+fn write_times(g: &mut Guest, queue: &mut Queue, count: u32) {
+    let there = remote(DATA + 64, KEY);
+    for _ in 0..count {
+        let here = segment(DATA, 8, KEY);
+        let parts = [there.as_bytes(), here.as_bytes()];
+        g.post_send(queue, SendOpcode::RdmaWrite, &parts);
+    }
+}
+
+/// Waits for the completion of request `index`, entry `entry` of the buffer at `cq`.
+fn completed(g: &mut Guest, cq: u64, size: RingSize, entry: u32, index: u32) {
+    let at = cq + u64::from(size.slot(entry)) * 64;
+    let cqe = g.wait("a completion", |g| {
+        let cqe = Cqe::read_from_bytes(&g.get(at, 64)).unwrap();
+        is_written(size, entry, cqe.owner.get()).then_some(cqe)
+    });
+    assert_eq!((cqe.status, cqe.wqe_index.get()), (0, index));
+}
+
+#[test]
+fn a_cq_moves_to_another_buffer_and_loses_nothing() {
+    let world = World::new(Faults::default(), "");
+    let (mut g, mut queue, _vectors) = looped(&world, 7);
+    write_times(&mut g, &mut queue, 10);
+    let old = RingSize::from_log(LOG_CQE).unwrap();
+    for n in 0..10 {
+        completed(&mut g, queue.cq, old, n, n);
+    }
+    // Six are not consumed.
+    let mut command = ResizeCq::zeroed();
+    command.cqn.set(5);
+    let (small, cq) = (RingSize::from_log(2).unwrap(), g.pages(1));
+    command.log_entries = small.log();
+    command.buffer = page_list(cq, 1);
+    g.put(cq + 64 * 4, &4u32.to_le_bytes());
+    assert_eq!(g.command(&command), Err(Status::BadState));
+    let new = RingSize::from_log(3).unwrap();
+    command.log_entries = new.log();
+    g.put(cq, &[0; 4096]);
+    g.put(cq + 64 * 8, &4u32.to_le_bytes());
+    let before = g.get(queue.cq, 64 * 64);
+    assert_eq!(g.command(&command).unwrap().base.get(), 10);
+
+    // The two that still fit, and the rest as room is made: more than once around.
+    write_times(&mut g, &mut queue, 2);
+    for n in 0..20 {
+        completed(&mut g, cq, new, n, 10 + n);
+        g.put(cq + 64 * 8, &(11 + n).to_le_bytes());
+        write_times(&mut g, &mut queue, u32::from(n < 18));
+    }
+    assert!(g.get(queue.cq, 64 * 64) == before);
+    // It is full with eight.
+    write_times(&mut g, &mut queue, 9);
+    assert_eq!(g.wait_event(0, 0), (Some(EventType::CqError), 5));
+    assert_eq!(g.command(&command), Err(Status::BadState));
+}
+
+#[test]
+fn resizes_that_make_no_sense_change_nothing() {
+    let world = World::new(Faults::default(), "");
+    let (mut g, mut queue, _vectors) = looped(&world, 7);
+    let mut good = ResizeCq::zeroed();
+    good.cqn.set(5);
+    good.log_entries = 3;
+    let cq = g.pages(1);
+    good.buffer = page_list(cq, 1);
+    type Spoil = fn(&mut ResizeCq);
+    let cases: [(Spoil, Status); 5] = [
+        (|c| c.cqn.set(6), Status::NoSuchObject),
+        (|c| c.log_entries = 200, Status::BadOperand),
+        // A page holds 63 entries and the record.
+        (|c| c.log_entries = 6, Status::BadOperand),
+        (|c| c.buffer.offset.set(32), Status::BadOperand),
+        (|c| c.buffer.addr.set(1 << 40), Status::DmaFault),
+    ];
+    for (spoil, status) in cases {
+        let mut bad = good;
+        spoil(&mut bad);
+        assert_eq!(g.command(&bad), Err(status));
+    }
+    let dirty = dirty(&good).unwrap();
+    assert_eq!(g.entry(&dirty), Err(Status::BadOperand));
+    exchange(&mut g, &mut queue, false);
+}
+
+#[test]
+fn every_event_can_be_asked_for() {
+    let world = World::new(Faults::default(), "");
+    let (mut g, _queue, _vectors) = looped(&world, 7);
+    let types = EventType::NUMBERS.numbers.iter();
+    let asynchronous = types.filter(|t| t.value != 0);
+    for (index, event) in (0..).zip(asynchronous) {
+        let name = event.name;
+        let order = format!(r#"{{"op": "event", "hca": "a", "event": "{name}", "id": 5}}"#);
+        assert_eq!(world.control(&order), "done");
+        g.ring(0, arm(index, ArmKind::Any, index as u8));
+        let (found, id) = g.wait_event(0, index);
+        assert_eq!(
+            (found.map(|t| u64::from(t.to_wire())), id),
+            (Some(event.value), 5)
+        );
+    }
+    for unknown in ["Completion", "Nonsense"] {
+        let order = format!(r#"{{"op": "event", "hca": "a", "event": "{unknown}"}}"#);
+        assert!(world.control(&order)["error"].is_string());
+    }
 }

@@ -18,18 +18,26 @@ use crate::{
     ucontext::UserSlot, //
 };
 use ::kernel::{
+    new_mutex,
     prelude::*,
-    sync::Arc, //
+    sync::{
+        Arc,
+        Mutex, //
+    }, //
 };
 use qiao_abi::{
     qiao_create_cq_req,
     qiao_create_cq_resp,
+    qiao_resize_cq_req,
+    qiao_resize_cq_resp,
     QIAO_CQ_RECORD_SIZE, //
 };
 use qiao_hw::{
+    caps::feature,
     cmd::{
         CreateCq,
-        DestroyCq, //
+        DestroyCq,
+        ResizeCq, //
     },
     queue::{
         CqLayout,
@@ -39,6 +47,7 @@ use qiao_hw::{
 };
 use rdma::{
     sync::Id,
+    Access,
     CqHandle,
     CqInitAttr,
     Cx,
@@ -55,6 +64,7 @@ static_assert!(QIAO_CQ_RECORD_SIZE as usize == CQ_RECORD_SIZE);
 
 /// A completion queue.
 pub(crate) struct Cq {
+    /// When it was created.
     layout: CqLayout,
     queue: Lent<Queue>,
 }
@@ -67,7 +77,12 @@ struct Queue {
 
 /// What the device has of the owner of a completion queue.
 enum Owner {
-    User { _slot: UserSlot, _umem: Umem },
+    User {
+        _slot: UserSlot,
+        /// What the device writes to. Held while the queue is resized, so that the device and this
+        /// agree whatever is resized at the same time.
+        memory: Pin<KBox<Mutex<Umem>>>,
+    },
     Kernel(Arc<KernelCq>),
 }
 
@@ -104,14 +119,7 @@ impl Cq {
         let id = hca.cqs().reserve()?;
         let slot = ctx.take_slots(hca, Take::One)?;
         let mut umem = Umem::pin_cq_buffer(cx.device(), udata, req.buf_addr, layout.size())?;
-        let addr = umem.addr();
-        if addr % BUFFER_ALIGN != 0 {
-            return Err(EINVAL);
-        }
-        let tables = PageTables::new(
-            hca.pdev().as_ref(),
-            &umem.blocks(hca.caps().page_sizes.get(), addr)?,
-        )?;
+        let tables = tables(hca, &mut umem)?;
 
         cmd.cqn.set(id.get());
         cmd.slot.set(slot.number());
@@ -124,7 +132,7 @@ impl Cq {
         };
         let owner = Owner::User {
             _slot: slot,
-            _umem: umem,
+            memory: KBox::pin_init(new_mutex!(umem), GFP_KERNEL)?,
         };
         let queue = object::create(hca, &cmd, Queue { id, owner }, tables, |queue| {
             queue.id.publish(handle.clone())?;
@@ -151,6 +159,40 @@ impl Cq {
         })?;
         Ok(Self { layout, queue })
     }
+
+    fn change_buffer(&self, cx: &Cx<'_, Qiao>, entries: u32, udata: &mut Udata) -> Result<u32> {
+        let hca = cx.data().hca();
+        let Owner::User { memory, .. } = &self.queue.owner else {
+            return Err(EINVAL);
+        };
+        if hca.caps().features.get() & feature::CQ_RESIZE == 0 {
+            return Err(EOPNOTSUPP);
+        }
+        let req: qiao_resize_cq_req = udata.read()?;
+        if req.comp_mask != 0 || req.reserved.iter().any(|&b| b != 0) {
+            return Err(EOPNOTSUPP);
+        }
+        let layout = CqLayout::new(&hca.queue_limits(), req.log_entries, entries).ok_or(EINVAL)?;
+        let mut umem = Umem::pin(
+            cx.device(),
+            req.buf_addr,
+            layout.size(),
+            Access::LOCAL_WRITE,
+        )?;
+        let tables = tables(hca, &mut umem)?;
+
+        let mut cmd = ResizeCq::zeroed();
+        cmd.cqn.set(self.cqn());
+        cmd.log_entries = layout.entries().log();
+        cmd.buffer = tables.list();
+        let mut memory = memory.lock();
+        // If this fails then the device does not have the new buffer: it said so, or it is fenced.
+        let base = hca.cmd().exec(&cmd)?.base.get();
+        // The device has left the old one.
+        *memory = umem;
+        udata.respond(&qiao_resize_cq_resp { base, reserved: 0 })?;
+        Ok(layout.entries().entries())
+    }
 }
 
 /// Makes the command for a queue, all but what its owner has.
@@ -163,6 +205,20 @@ fn command(hca: &Hca<'_>, attr: &CqInitAttr, layout: &CqLayout) -> Result<Create
         .set(hca.completion_eqn(attr.comp_vector).ok_or(EINVAL)?);
     cmd.log_entries = layout.entries().log();
     Ok(cmd)
+}
+
+/// Describes the buffer of a queue.
+///
+/// # Errors
+///
+/// `EINVAL` if it is not aligned, `ENOMEM`.
+fn tables(hca: &Hca<'_>, umem: &mut Umem) -> Result<PageTables> {
+    let addr = umem.addr();
+    if addr % BUFFER_ALIGN != 0 {
+        return Err(EINVAL);
+    }
+    let blocks = umem.blocks(hca.caps().page_sizes.get(), addr)?;
+    PageTables::new(hca.pdev().as_ref(), &blocks)
 }
 
 impl Object for Queue {
@@ -213,6 +269,15 @@ impl rdma::CqOps for Cq {
 
     fn entries(&self) -> u32 {
         self.layout.entries().entries()
+    }
+
+    fn resize(
+        cq: &rdma::Cq<Qiao>,
+        cx: &Cx<'_, Qiao>,
+        entries: u32,
+        udata: &mut Udata,
+    ) -> Result<u32> {
+        cq.change_buffer(cx, entries, udata)
     }
 
     fn destroy(cq: &rdma::Cq<Qiao>, cx: &Cx<'_, Qiao>) {

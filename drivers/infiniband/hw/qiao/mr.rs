@@ -75,22 +75,47 @@ const RIGHTS: [(Access, u32); 4] = [
     (Access::REMOTE_ATOMIC, access::REMOTE_ATOMIC),
 ];
 
-/// Returns rights as the device takes them.
+/// Returns all rights that the device knows.
+fn known() -> Access {
+    RIGHTS
+        .iter()
+        .fold(Access::default(), |all, (right, _)| all.union(*right))
+}
+
+fn bits(wanted: Access) -> u32 {
+    RIGHTS
+        .iter()
+        .filter(|(right, _)| wanted.contains(*right))
+        .fold(0, |bits, (_, bit)| bits | bit)
+}
+
+/// Returns rights to a region as the device takes them.
 ///
 /// # Errors
 ///
 /// `EOPNOTSUPP` if there is one that the device does not know, and that is not a mere hint.
 pub(crate) fn rights(wanted: Access) -> Result<u32> {
-    let known = RIGHTS
-        .iter()
-        .fold(Access::default(), |all, (right, _)| all.union(*right));
-    if wanted.beyond(known) != 0 {
+    if wanted.beyond(known()) != 0 {
         return Err(EOPNOTSUPP);
     }
-    Ok(RIGHTS
-        .iter()
-        .filter(|(right, _)| wanted.contains(*right))
-        .fold(0, |bits, (_, bit)| bits | bit))
+    Ok(bits(wanted))
+}
+
+/// Returns rights of the peer of a queue pair as the device takes them.
+///
+/// To let a peer flush, which the device can not do, is to let it do nothing.
+///
+/// # Errors
+///
+/// As for [`rights`].
+pub(crate) fn peer_rights(wanted: Access) -> Result<u32> {
+    /// A local one is the business of the memory region.
+    const REMOTE: u32 = access::REMOTE_WRITE | access::REMOTE_READ | access::REMOTE_ATOMIC;
+
+    if wanted.beyond(known().union(Access::FLUSH)) != 0 {
+        return Err(EOPNOTSUPP);
+    }
+    Ok(bits(wanted) & REMOTE)
 }
 
 impl Mr {

@@ -14,7 +14,7 @@ use crate::{
     device::Qiao,
     doorbell::Take,
     hca::Hca,
-    mr::rights,
+    mr::peer_rights,
     object::{
         self,
         Object, //
@@ -45,7 +45,6 @@ use qiao_hw::{
     },
     qp::{
         self,
-        access,
         attr, //
     },
     queue::{
@@ -382,7 +381,7 @@ impl Qp {
         to.rq_psn.set(from.rq_psn);
         to.sq_psn.set(from.sq_psn);
         to.dest_qpn.set(from.dest_qpn);
-        to.access.set(rights(from.access)? & REMOTE);
+        to.access.set(peer_rights(from.access)?);
         to.pkey_index.set(from.pkey_index);
         to.port = u8::try_from(from.port)?;
         to.path_mtu = from.path_mtu.map_or(0, |mtu| mtu as u8);
@@ -422,9 +421,6 @@ impl Qp {
 
 /// Bits of a packet sequence number.
 const PSN_MASK: u32 = 0xff_ffff;
-
-/// Rights that a queue pair gives to its peer; a local one is the business of the memory region.
-const REMOTE: u32 = access::REMOTE_WRITE | access::REMOTE_READ | access::REMOTE_ATOMIC;
 
 /// Attributes as the device names them.
 const ATTRIBUTES: [(QpMask, u32); 18] = [

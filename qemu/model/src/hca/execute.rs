@@ -20,7 +20,8 @@ use qiao_hw::cmd::{
     cq_flag, mkey_flag, port_change, qp_flag, AllocPd, Command, Completion, CreateCq, CreateEq,
     CreateMkey, CreateQp, DeallocPd, DestroyCq, DestroyEq, DestroyMkey, DestroyQp, Entry, EqType,
     ExecMad, Gid, ModifyCq, ModifyPort, ModifyQp, NoReply, Opcode, Pkey, PortAttr, PortCounters,
-    QueryGid, QueryPkey, QueryPort, QueryPortCounters, QueryQp, QueryQpReply, Status,
+    QueryGid, QueryPkey, QueryPort, QueryPortCounters, QueryQp, QueryQpReply, ResizeCq,
+    ResizeCqReply, Status,
 };
 use qiao_hw::describe::reserved_is_zero;
 use qiao_hw::event::Eqe;
@@ -101,6 +102,7 @@ impl Hca {
             Opcode::DestroyCq => run(entry, |c| self.destroy_cq(c)),
             // Needs a feature that the device does not announce.
             Opcode::ModifyCq => run(entry, |_: ModifyCq| Err(Status::BadOpcode)),
+            Opcode::ResizeCq => run(entry, |c| self.resize_cq(c)),
             Opcode::CreateQp => run(entry, |c| self.create_qp(c)),
             Opcode::DestroyQp => run(entry, |c| self.destroy_qp(c)),
             Opcode::ModifyQp => run(entry, |c| self.modify_qp(c, now)),
@@ -292,6 +294,26 @@ impl Hca {
         self.core.cqs.remove(&cqn);
         self.core.forget_cq_events(eqn, cqn);
         Ok(NoReply {})
+    }
+
+    fn resize_cq(&mut self, cmd: ResizeCq) -> Result<ResizeCqReply, Refused> {
+        let cqn = cmd.cqn.get();
+        let cq = self.core.cqs.get(&cqn).ok_or(Status::NoSuchObject)?;
+        require(cq.error.is_none(), Status::BadState)?;
+        let size = ring_size(cmd.log_entries, self.caps().log_max_cqe)?;
+        let length = CqLayout::of(size).size() as u64;
+        let buffer = self.walk(&cmd.buffer, length, BUFFER_ALIGN)?;
+        let pages = buffer.pages();
+        let cq = self.core.cqs.get_mut(&cqn).ok_or(Status::Internal)?;
+        let before = cq.pages();
+        let base = cq
+            .resize(&self.core.shared.dma, buffer, size)
+            .map_err(|_| Status::DmaFault)?
+            .ok_or(Status::BadState)?;
+        self.core.ring_pages = self.core.ring_pages + pages - before;
+        let mut reply = ResizeCqReply::zeroed();
+        reply.base.set(base);
+        Ok(reply)
     }
 
     fn create_qp(&mut self, cmd: CreateQp) -> Result<NoReply, Refused> {

@@ -11,7 +11,7 @@ mod management;
 pub mod mkey;
 pub mod port;
 mod qp;
-mod queue;
+pub mod queue;
 mod rings;
 mod slots;
 

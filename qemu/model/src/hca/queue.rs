@@ -205,6 +205,8 @@ pub struct Cq {
     pub error: Option<CqError>,
     buffer: Buffer,
     size: RingSize,
+    /// Index of the first entry in the buffer.
+    base: u32,
     ignore_overrun: bool,
     producer: u32,
     /// What the device last saw of the consumer.
@@ -226,6 +228,7 @@ impl Cq {
             error: None,
             buffer,
             size,
+            base: 0,
             ignore_overrun,
             producer: 0,
             consumer: 0,
@@ -268,13 +271,13 @@ impl Cq {
     /// If there is no room or no memory; the queue has then failed.
     pub fn push(&mut self, dma: &Dma, cqe: &Cqe, solicited: bool) -> Result<bool, CqError> {
         if self.is_full() && !self.ignore_overrun {
-            self.consumer = self.read_consumer(dma)?;
+            self.consumer = self.read_consumer(dma, &self.buffer, self.size)?;
             if self.is_full() {
                 return Err(CqError::Overflow);
             }
         }
-        put(dma, &self.buffer, self.size, self.producer, cqe.as_bytes())
-            .map_err(|_| CqError::Dma)?;
+        let index = self.producer.wrapping_sub(self.base);
+        put(dma, &self.buffer, self.size, index, cqe.as_bytes()).map_err(|_| CqError::Dma)?;
         self.producer = self.producer.wrapping_add(1);
         if solicited {
             self.solicited = Some(self.producer);
@@ -286,13 +289,38 @@ impl Cq {
         self.producer.wrapping_sub(self.consumer) >= self.size.entries()
     }
 
-    /// Reads the doorbell record. A value that cannot be true counts as a consumer that has not
-    /// moved.
-    fn read_consumer(&self, dma: &Dma) -> Result<u32, CqError> {
-        let at = CqLayout::of(self.size).record_offset() as u64;
-        let consumer = self.buffer.load_u32(dma, at).map_err(|_| CqError::Dma)?;
-        let valid = used(self.size, self.producer, consumer).is_some();
+    /// Reads the doorbell record of a buffer. A value that cannot be true counts as a consumer that
+    /// has not moved.
+    fn read_consumer(&self, dma: &Dma, buffer: &Buffer, size: RingSize) -> Result<u32, CqError> {
+        let at = CqLayout::of(size).record_offset() as u64;
+        let consumer = buffer.load_u32(dma, at).map_err(|_| CqError::Dma)?;
+        let moved = consumer.wrapping_sub(self.consumer);
+        let waiting = self.producer.wrapping_sub(self.consumer);
+        let valid = moved <= waiting;
         Ok(if valid { consumer } else { self.consumer })
+    }
+
+    /// Goes on in another buffer; returns the index of its first entry, or [`None`] if it has fewer
+    /// entries than there are completions. The old one is dropped.
+    ///
+    /// # Errors
+    ///
+    /// If the new buffer cannot be read.
+    pub fn resize(
+        &mut self,
+        dma: &Dma,
+        buffer: Buffer,
+        size: RingSize,
+    ) -> Result<Option<u32>, CqError> {
+        self.consumer = self.read_consumer(dma, &buffer, size)?;
+        let waiting = self.producer.wrapping_sub(self.consumer);
+        if waiting > size.entries() && !self.ignore_overrun {
+            return Ok(None);
+        }
+        self.buffer = buffer;
+        self.size = size;
+        self.base = self.producer;
+        Ok(Some(self.base))
     }
 
     fn take_event(&mut self) -> bool {

@@ -274,8 +274,7 @@ impl Rings {
         rest: &[u8],
     ) -> Result<Vec<u8>, Malformed> {
         // What comes back needs memory to go to.
-        let sends = !is_atomic(opcode) && opcode != SendOpcode::RdmaRead;
-        if ctrl.num_sge != 0 || !sends {
+        if ctrl.num_sge != 0 || opcode.reads() {
             return Err(BAD);
         }
         let (head, data) = take::<InlineSeg>(rest)?;

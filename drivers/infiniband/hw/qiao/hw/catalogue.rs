@@ -49,6 +49,8 @@ pub const STRUCTURES: &[Structure] = &[
     structure::<cmd::CreateCq>(),
     structure::<cmd::DestroyCq>(),
     structure::<cmd::ModifyCq>(),
+    structure::<cmd::ResizeCq>(),
+    structure::<cmd::ResizeCqReply>(),
     structure::<cmd::CreateQp>(),
     structure::<cmd::DestroyQp>(),
     structure::<qp::Path>(),

@@ -29,7 +29,7 @@ mod port;
 mod qp;
 
 pub use counters::{PortCounters, QueryPortCounters};
-pub use cq::{cq_flag, CreateCq, DestroyCq, ModifyCq};
+pub use cq::{cq_flag, CreateCq, DestroyCq, ModifyCq, ResizeCq, ResizeCqReply};
 pub use eq::{CreateEq, DestroyEq, EqType};
 pub use mad::{mad_flag, ExecMad, ExecMadReply, MAD_SIZE};
 pub use mkey::{mkey_flag, CreateMkey, DestroyMkey};
@@ -109,6 +109,8 @@ numbers! {
         DestroyCq = 0x0041,
         /// Changes the moderation of a CQ.
         ModifyCq = 0x0042,
+        /// Moves a CQ to another buffer.
+        ResizeCq = 0x0043,
         /// Creates a QP.
         CreateQp = 0x0050,
         /// Destroys a QP.

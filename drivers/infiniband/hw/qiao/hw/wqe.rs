@@ -94,20 +94,23 @@ numbers! {
 }
 
 impl SendOpcode {
+    /// Returns whether the peer answers with data, which goes to the memory of the request.
+    pub const fn reads(self) -> bool {
+        matches!(
+            self,
+            Self::RdmaRead
+                | Self::CompareSwap
+                | Self::FetchAdd
+                | Self::MaskedCompareSwap
+                | Self::MaskedFetchAdd
+        )
+    }
+
     /// Returns whether a QP of this type takes such requests from its user (IBTA 11.4.1.1).
     pub const fn is_for(self, ty: QpType) -> bool {
         match ty {
             QpType::Rc | QpType::XrcIni => true,
-            QpType::Uc => !matches!(
-                self,
-                Self::RdmaRead
-                    | Self::CompareSwap
-                    | Self::FetchAdd
-                    | Self::MaskedCompareSwap
-                    | Self::MaskedFetchAdd
-                    | Self::AtomicWrite
-                    | Self::Flush
-            ),
+            QpType::Uc => !self.reads() && !matches!(self, Self::AtomicWrite | Self::Flush),
             QpType::Ud | QpType::Gsi | QpType::Smi => matches!(self, Self::Send | Self::SendImm),
             QpType::XrcTgt => false,
         }

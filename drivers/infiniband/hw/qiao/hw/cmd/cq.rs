@@ -72,3 +72,33 @@ layout! {
     }
 }
 command!(ModifyCq => ModifyCq, NoReply);
+
+layout! {
+    /// Moves a CQ to another buffer, larger or smaller; needs `feature.CQ_RESIZE`.
+    ///
+    /// The buffer is as in `CreateCq`, with the consumer index in its record. `BadState` if the CQ
+    /// holds more completions than the new buffer has entries. After the completion the device
+    /// touches the old buffer no more; what it has written there remains to be read.
+    pub struct ResizeCq[32] {
+        /// CQ number.
+        pub cqn: U32,
+        /// Log2 of the number of entries.
+        pub log_entries: u8,
+        /// Reserved.
+        pub rsvd: [u8; 3],
+        /// The buffer.
+        pub buffer: PageList,
+    }
+}
+command!(ResizeCq => ResizeCq, ResizeCqReply);
+
+layout! {
+    /// Where the entries in the new buffer start.
+    pub struct ResizeCqReply[8] {
+        /// Index of the first completion in the new buffer, at its start: slot and phase of that of
+        /// index `i` are those of `i - base`. Indices go on; those before are in the old buffer.
+        pub base: U32,
+        /// Reserved.
+        pub rsvd: U32,
+    }
+}
