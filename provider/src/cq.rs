@@ -3,6 +3,7 @@
 //! Completion queues.
 
 use crate::ffi::memory::{Buffer, Slot};
+use crate::lock::Lock;
 use crate::qp::Queues;
 use crate::wr::Completion;
 use crate::Errno;
@@ -10,8 +11,8 @@ use qiao_hw::cqe::{Cqe, OPCODE_RECV};
 use qiao_hw::doorbell::{Arm, ArmKind};
 use qiao_hw::queue::CqLayout;
 use qiao_hw::ring::is_written;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use zerocopy::IntoBytes;
 
 /// QP number of an entry whose queue pair is gone.
@@ -22,16 +23,34 @@ const OWNER_OFFSET: usize = core::mem::offset_of!(Cqe, owner);
 
 /// A completion queue.
 pub(crate) struct Cq {
-    layout: CqLayout,
-    buffer: Buffer,
     slot: Slot,
-    state: Mutex<State>,
+    state: Lock<State>,
 }
 
-#[derive(Default)]
+/// A buffer that the device has written completions to, or will.
+struct Ring {
+    layout: CqLayout,
+    buffer: Buffer,
+    /// Index of its first completion: entries count from there.
+    base: u32,
+}
+
+impl Ring {
+    fn offset(&self, index: u32) -> usize {
+        self.layout.entry_offset(index.wrapping_sub(self.base))
+    }
+
+    fn is_written(&self, index: u32) -> bool {
+        let owner = self.buffer.load_u32(self.offset(index) + OWNER_OFFSET);
+        is_written(self.layout.entries(), index.wrapping_sub(self.base), owner)
+    }
+}
+
 struct State {
     /// Free-running index of the next entry.
     consumer: u32,
+    /// The buffer that the device writes, after those that are not read to their end. Never empty.
+    rings: VecDeque<Ring>,
     /// Sequence number of the last request for an event.
     sequence: u8,
     queues: HashMap<u32, Arc<Queues>>,
@@ -40,6 +59,53 @@ struct State {
 }
 
 impl State {
+    /// Takes the next entry.
+    fn take(&mut self) -> Option<Cqe> {
+        // An old buffer ends where the next one begins.
+        while self
+            .rings
+            .get(1)
+            .is_some_and(|next| next.base == self.consumer)
+        {
+            self.rings.pop_front();
+        }
+        let ring = self
+            .rings
+            .front()
+            .filter(|ring| ring.is_written(self.consumer))?;
+        let mut cqe = Cqe::zeroed();
+        ring.buffer
+            .read(ring.offset(self.consumer), cqe.as_mut_bytes());
+        self.consumer = self.consumer.wrapping_add(1);
+        Some(cqe)
+    }
+
+    /// Tells the device how far the queue is read.
+    fn consume(&self) {
+        if let Some(ring) = self.rings.back() {
+            ring.buffer
+                .store_u32(ring.layout.record_offset(), self.consumer);
+        }
+    }
+
+    /// Drops the completions of a queue pair.
+    fn purge(&self, qpn: u32) {
+        let mut index = self.consumer;
+        for (n, ring) in self.rings.iter().enumerate() {
+            let end = self.rings.get(n + 1).map(|next| next.base);
+            for _ in 0..ring.layout.entries().entries() {
+                if end == Some(index) || !ring.is_written(index) {
+                    break;
+                }
+                let at = ring.offset(index) + QPN_OFFSET;
+                if ring.buffer.load_u32(at) == qpn {
+                    ring.buffer.store_u32(at, GONE);
+                }
+                index = index.wrapping_add(1);
+            }
+        }
+    }
+
     fn queues_of(&mut self, qpn: u32) -> Option<&Queues> {
         if self.hot.as_ref().is_none_or(|q| q.qpn() != qpn) {
             self.hot = self.queues.get(&qpn).cloned();
@@ -50,66 +116,78 @@ impl State {
 
 impl Cq {
     pub(crate) fn new(layout: CqLayout, buffer: Buffer, slot: Slot) -> Self {
-        Self {
+        let ring = Ring {
             layout,
             buffer,
+            base: 0,
+        };
+        Self {
             slot,
-            state: Mutex::default(),
+            state: Lock::new(State {
+                consumer: 0,
+                rings: VecDeque::from([ring]),
+                sequence: 0,
+                queues: HashMap::new(),
+                hot: None,
+            }),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Panics abort: a poisoned lock is never seen.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Calls `device` with what the device writes to, and with the index that it counts from.
+    #[cfg(test)]
+    pub(crate) fn with_newest<T>(&self, device: impl FnOnce(CqLayout, &Buffer, u32) -> T) -> T {
+        let state = self.state.lock();
+        let ring = state.rings.back().expect("never empty");
+        device(ring.layout, &ring.buffer, ring.base)
     }
 
     /// Makes the completions of a queue pair known here.
     pub(crate) fn attach(&self, queues: &Arc<Queues>) {
-        self.lock().queues.insert(queues.qpn(), Arc::clone(queues));
+        self.state
+            .lock()
+            .queues
+            .insert(queues.qpn(), Arc::clone(queues));
     }
 
     /// Forgets a queue pair: its completions that have not been polled are dropped.
     pub(crate) fn detach(&self, qpn: u32) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.queues.remove(&qpn);
         state.hot = None;
-        self.purge(&state, qpn);
+        state.purge(qpn);
     }
 
     /// Drops the completions of a queue pair that goes to RESET.
     pub(crate) fn clean(&self, qpn: u32) {
-        let state = self.lock();
-        self.purge(&state, qpn);
+        self.state.lock().purge(qpn);
     }
 
-    fn purge(&self, state: &State, qpn: u32) {
-        for ahead in 0..self.layout.entries().entries() {
-            let index = state.consumer.wrapping_add(ahead);
-            if !self.is_written(index) {
-                break;
-            }
-            let at = self.layout.entry_offset(index) + QPN_OFFSET;
-            if self.buffer.load_u32(at) == qpn {
-                self.buffer.store_u32(at, GONE);
-            }
-        }
+    /// Goes on in another buffer, which `command` gives to the device; it returns the index of the
+    /// first completion that the device writes there.
+    ///
+    /// # Errors
+    ///
+    /// Those of `command`; the queue stays as it is then.
+    pub(crate) fn resize(
+        &self,
+        layout: CqLayout,
+        buffer: Buffer,
+        command: impl FnOnce(&Buffer) -> Result<u32, Errno>,
+    ) -> Result<(), Errno> {
+        let mut state = self.state.lock();
+        buffer.store_u32(layout.record_offset(), state.consumer);
+        let base = command(&buffer)?;
+        state.rings.push_back(Ring {
+            layout,
+            buffer,
+            base,
+        });
+        Ok(())
     }
 
-    fn is_written(&self, index: u32) -> bool {
-        let at = self.layout.entry_offset(index) + OWNER_OFFSET;
-        is_written(self.layout.entries(), index, self.buffer.load_u32(at))
-    }
-
-    /// Polls up to `max` completions and gives each to `take`. Returns how many.
-    pub(crate) fn poll(&self, max: usize, mut take: impl FnMut(usize, &Completion)) -> usize {
-        let mut state = self.lock();
-        let before = state.consumer;
-        let mut n = 0;
-        while n < max && self.is_written(state.consumer) {
-            let mut cqe = Cqe::zeroed();
-            self.buffer
-                .read(self.layout.entry_offset(state.consumer), cqe.as_mut_bytes());
-            state.consumer = state.consumer.wrapping_add(1);
+    /// Takes the next completion.
+    fn next(state: &mut State) -> Option<Completion> {
+        while let Some(cqe) = state.take() {
             let Some(queues) = state.queues_of(cqe.qpn.get()) else {
                 continue;
             };
@@ -119,19 +197,57 @@ impl Cq {
             } else {
                 queues.send.complete(index)
             };
-            take(n, &Completion { id, cqe });
+            return Some(Completion { id, cqe });
+        }
+        None
+    }
+
+    /// Polls up to `max` completions and gives each to `take`. Returns how many.
+    pub(crate) fn poll(&self, max: usize, mut take: impl FnMut(usize, &Completion)) -> usize {
+        let mut state = self.state.lock();
+        let before = state.consumer;
+        let mut n = 0;
+        while n < max {
+            let Some(completion) = Self::next(&mut state) else {
+                break;
+            };
+            take(n, &completion);
             n += 1;
         }
         if state.consumer != before {
-            self.buffer
-                .store_u32(self.layout.record_offset(), state.consumer);
+            state.consume();
         }
         n
     }
 
+    /// Takes the first completion of a batch, and holds the queue until [`Cq::end`]; if there is
+    /// none, nothing is held.
+    pub(crate) fn start(&self) -> Option<Completion> {
+        let mut state = self.state.lock();
+        let before = state.consumer;
+        let completion = Self::next(&mut state);
+        if completion.is_some() {
+            state.keep();
+        } else if state.consumer != before {
+            state.consume();
+        }
+        completion
+    }
+
+    /// Takes the next completion of a batch.
+    pub(crate) fn advance(&self) -> Option<Completion> {
+        Self::next(&mut self.state.resume())
+    }
+
+    /// Ends a batch.
+    pub(crate) fn end(&self) {
+        self.state.resume().consume();
+        self.state.release();
+    }
+
     /// Asks for an event at the next completion, or the next solicited or failed one.
     pub(crate) fn arm(&self, solicited_only: bool) -> Result<(), Errno> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.sequence = state.sequence.wrapping_add(1);
         let kind = if solicited_only {
             ArmKind::Solicited

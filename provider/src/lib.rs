@@ -6,9 +6,13 @@
 //! that is unsafe is in [`ffi`]: the C entry points, the memory that is shared with the device, and
 //! reading what the caller's pointers point to. Queues are plain Rust on top.
 
+mod batch;
 mod cq;
 mod ffi;
+mod lock;
 mod qp;
+#[cfg(test)]
+mod tests;
 mod tracker;
 mod wr;
 

@@ -2,7 +2,9 @@
 
 //! Queue pairs: the send and receive rings.
 
+use crate::batch::Batch;
 use crate::ffi::memory::{Buffer, Slot};
+use crate::lock::Lock;
 use crate::tracker::Tracker;
 use crate::wr::{Payload, SendWr};
 use crate::Errno;
@@ -12,7 +14,7 @@ use qiao_hw::wqe::{
     self, blocks, inline_size, send_flag, sge_size, AtomicSeg, DataSeg, InlineSeg, RecvCtrl,
     RemoteSeg, SendCtrl, BLOCK_SIZE, SIZE_UNIT,
 };
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use zerocopy::IntoBytes;
 
 /// What the completion queues of a queue pair need of it.
@@ -45,15 +47,34 @@ pub(crate) struct Shape {
 pub(crate) struct Qp {
     shape: Shape,
     buffer: Buffer,
-    send: Mutex<Ring>,
-    recv: Mutex<Ring>,
+    send: Lock<SendRing>,
+    recv: Lock<RecvRing>,
     queues: Arc<Queues>,
 }
 
-struct Ring {
+/// A send ring.
+pub(crate) struct SendRing {
+    /// Free-running index of the next request.
+    pub(crate) head: u32,
+    slot: Slot,
+    /// What is being built.
+    pub(crate) batch: Batch,
+}
+
+struct RecvRing {
     /// Free-running index of the next request.
     head: u32,
     slot: Slot,
+}
+
+impl SendRing {
+    /// Tells the device of the requests up to `head`.
+    pub(crate) fn advance(&mut self, head: u32) {
+        if head != self.head {
+            self.head = head;
+            self.slot.ring(u64::from(head));
+        }
+    }
 }
 
 /// Writes a send request block by block.
@@ -85,11 +106,6 @@ impl Blocks<'_> {
     }
 }
 
-fn lock(ring: &Mutex<Ring>) -> MutexGuard<'_, Ring> {
-    // Panics abort: a poisoned lock is never seen.
-    ring.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Qp {
     pub(crate) fn new(
         qpn: u32,
@@ -101,11 +117,12 @@ impl Qp {
         Self {
             shape,
             buffer,
-            send: Mutex::new(Ring {
+            send: Lock::new(SendRing {
                 head: 0,
                 slot: send_slot,
+                batch: Batch::default(),
             }),
-            recv: Mutex::new(Ring {
+            recv: Lock::new(RecvRing {
                 head: 0,
                 slot: recv_slot,
             }),
@@ -117,24 +134,29 @@ impl Qp {
         }
     }
 
-    pub(crate) fn ty(&self) -> QpType {
-        self.shape.ty
+    #[cfg(test)]
+    pub(crate) fn buffer(&self) -> &Buffer {
+        &self.buffer
     }
 
     pub(crate) fn queues(&self) -> &Arc<Queues> {
         &self.queues
     }
 
+    pub(crate) fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    pub(crate) fn send_ring(&self) -> &Lock<SendRing> {
+        &self.send
+    }
+
     /// Empties both rings, as the device has done.
     pub(crate) fn reset(&self) {
-        for (ring, tracker) in [
-            (&self.send, &self.queues.send),
-            (&self.recv, &self.queues.recv),
-        ] {
-            let mut ring = lock(ring);
-            ring.head = 0;
-            tracker.reset();
-        }
+        self.send.lock().head = 0;
+        self.queues.send.reset();
+        self.recv.lock().head = 0;
+        self.queues.recv.reset();
     }
 
     /// Posts send requests until one is refused.
@@ -144,45 +166,57 @@ impl Qp {
     /// How many were posted, and EINVAL for a malformed request or ENOMEM for a full ring.
     pub(crate) fn post_send<P: Payload>(
         &self,
-        requests: impl Iterator<Item = Result<SendWr<P>, Errno>>,
+        requests: impl Iterator<Item = Result<(SendWr, P), Errno>>,
     ) -> Result<(), (usize, Errno)> {
-        let mut ring = lock(&self.send);
-        let before = ring.head;
+        let mut ring = self.send.lock();
+        let mut end = ring.head;
         let mut result = Ok(());
         for (n, request) in requests.enumerate() {
-            match request.and_then(|wr| self.write_send(ring.head, &wr)) {
-                Ok(end) => ring.head = end,
+            match request.and_then(|(wr, data)| self.write_send(end, &wr, &data)) {
+                Ok(next) => end = next,
                 Err(errno) => {
                     result = Err((n, errno));
                     break;
                 }
             }
         }
-        if ring.head != before {
-            ring.slot.ring(u64::from(ring.head));
-        }
+        ring.advance(end);
         result
     }
 
-    fn write_send<P: Payload>(&self, index: u32, wr: &SendWr<P>) -> Result<u32, Errno> {
+    /// Writes a request from block `index` on, and returns the index behind it. The device does not
+    /// look at it before the doorbell is rung; the caller holds the ring.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL for a malformed request, ENOMEM if the ring is full.
+    pub(crate) fn write_send(
+        &self,
+        index: u32,
+        wr: &SendWr,
+        data: &impl Payload,
+    ) -> Result<u32, Errno> {
         let datagrams = self.shape.ty.is_datagram();
-        if wr.datagram.is_some() != datagrams {
+        if wr.datagram.is_some() != datagrams || !wr.opcode.is_for(self.shape.ty) {
             return Err(libc::EINVAL);
         }
-        let segments = wr.payload.segments();
-        let count = segments.len();
-        if count > self.shape.needs.max_send_sge as usize {
-            return Err(libc::EINVAL);
-        }
+        let count = data.segments().len();
         let inline = wr.flags & send_flag::INLINE != 0;
         let mut length = 0usize;
         let bytes = if inline {
-            length = segments.map(|s| s.length.get() as usize).sum();
+            // What comes back needs memory to go to.
+            if wr.opcode.reads() {
+                return Err(libc::EINVAL);
+            }
+            length = data.segments().map(|s| s.length.get() as usize).sum();
             if length > self.shape.needs.max_inline as usize {
                 return Err(libc::EINVAL);
             }
             inline_size(wr.opcode, datagrams, length)
         } else {
+            if count > self.shape.needs.max_send_sge as usize {
+                return Err(libc::EINVAL);
+            }
             sge_size(wr.opcode, datagrams, count)
         };
         // CAST: `QpLayout` bounds a request below 4096 bytes.
@@ -229,9 +263,9 @@ impl Qp {
             out.push(datagram.as_bytes());
         }
         if inline {
-            write_inline(&mut out, &wr.payload, length);
+            write_inline(&mut out, data, length);
         } else {
-            for segment in wr.payload.segments() {
+            for segment in data.segments() {
                 out.push(segment.as_bytes());
             }
         }
@@ -251,7 +285,7 @@ impl Qp {
         &self,
         requests: impl Iterator<Item = (u64, S)>,
     ) -> Result<(), (usize, Errno)> {
-        let mut ring = lock(&self.recv);
+        let mut ring = self.recv.lock();
         let before = ring.head;
         let mut result = Ok(());
         for (n, (id, segments)) in requests.enumerate() {

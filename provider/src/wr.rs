@@ -13,8 +13,8 @@ pub(crate) trait Payload {
     fn copy(&self, segment: &DataSeg, offset: usize, out: &mut [u8]);
 }
 
-/// A send request.
-pub(crate) struct SendWr<P> {
+/// A send request without its data.
+pub(crate) struct SendWr {
     /// The caller's cookie.
     pub(crate) id: u64,
     /// What to do.
@@ -29,8 +29,6 @@ pub(crate) struct SendWr<P> {
     pub(crate) atomic: Option<(u64, u64)>,
     /// Where it goes; set exactly on a queue pair of datagrams.
     pub(crate) datagram: Option<DatagramSeg>,
-    /// The data.
-    pub(crate) payload: P,
 }
 
 /// A completion with the cookie of its request.

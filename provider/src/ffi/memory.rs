@@ -130,6 +130,24 @@ impl DoorbellPage {
     }
 }
 
+#[cfg(test)]
+impl DoorbellPage {
+    /// Maps memory in place of a device.
+    pub(crate) fn anonymous() -> Self {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let ptr = map(page_size(), protection, None).expect("no memory");
+        Self { ptr }
+    }
+}
+
+#[cfg(test)]
+impl Slot {
+    /// Returns what was written last; what follows is not read before it.
+    pub(crate) fn value(&self) -> u64 {
+        u64::from_le(self.atomic().load(Ordering::Acquire))
+    }
+}
+
 impl Drop for DoorbellPage {
     fn drop(&mut self) {
         // SAFETY: The mapping is this value's own. A failure leaves nothing to be done.
@@ -154,9 +172,12 @@ impl Slot {
     /// Writes the slot, after all writes to memory that precede.
     pub(crate) fn ring(&self, value: u64) {
         device_write_barrier();
+        self.atomic().store(value.to_le(), Ordering::Relaxed);
+    }
+
+    fn atomic(&self) -> &AtomicU64 {
         // SAFETY: In bounds and aligned by `Slot::new`; the mapping lives as long as `page`.
-        let slot = unsafe { &*self.page.ptr.as_ptr().add(self.offset).cast::<AtomicU64>() };
-        slot.store(value.to_le(), Ordering::Relaxed);
+        unsafe { &*self.page.ptr.as_ptr().add(self.offset).cast::<AtomicU64>() }
     }
 }
 

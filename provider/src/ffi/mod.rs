@@ -11,14 +11,18 @@ mod ah;
 mod bindings;
 mod context;
 mod cq;
+mod cq_ex;
 mod device;
 pub(crate) mod memory;
 mod object;
 mod pd;
 mod qp;
+mod qp_ex;
 mod register {
     include!(concat!(env!("OUT_DIR"), "/register.rs"));
 }
+
+mod wr;
 
 use crate::Errno;
 

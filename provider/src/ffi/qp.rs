@@ -5,18 +5,29 @@
 use super::bindings::*;
 use super::memory::Buffer;
 use super::object::Object;
-use super::{ah, check, context, cq, pointer, status};
+use super::wr::{nth, send_wr, walk, Sges};
+use super::{check, context, cq, pointer, qp_ex, status};
 use crate::qp::{Qp, Shape};
-use crate::wr::{Payload, SendWr};
 use crate::Errno;
 use qiao_hw::qp::QpType;
 use qiao_hw::queue::{Limits, QpLayout, QpNeeds};
-use qiao_hw::wqe::{send_flag, DataSeg, DatagramSeg, SendOpcode};
 use std::ffi::c_int;
-use std::mem::{size_of, zeroed};
-use std::ptr;
+use std::mem::{offset_of, size_of, zeroed};
 
-type QpObject = Object<ibv_qp, Qp>;
+type QpObject = Object<verbs_qp, Qp>;
+
+// The ibv_qp is the first member of the verbs_qp.
+const _: () = assert!(offset_of!(verbs_qp, __bindgen_anon_1) == 0);
+
+/// Returns the Rust part of a QP.
+///
+/// # Safety
+///
+/// `qp` must be one that [`create`] or [`create_ex`] returned, not destroyed for `'a`.
+pub(super) unsafe fn inner<'a>(qp: *mut ibv_qp) -> &'a Qp {
+    // SAFETY: By the safety requirements.
+    unsafe { QpObject::inner(qp.cast()) }
+}
 
 #[repr(C)]
 struct Command {
@@ -30,6 +41,12 @@ struct Response {
     driver: qiao_create_qp_resp,
 }
 
+// What libibverbs and the driver read lies behind each other without a gap.
+const _: () = {
+    assert!(offset_of!(Command, driver) == size_of::<ibv_create_qp>());
+    assert!(offset_of!(Response, driver) == size_of::<ib_uverbs_create_qp_resp>());
+};
+
 /// Returns the transport of a type of QP.
 fn transport(ty: ibv_qp_type) -> Option<QpType> {
     match ty {
@@ -40,7 +57,12 @@ fn transport(ty: ibv_qp_type) -> Option<QpType> {
     }
 }
 
-fn shape(attr: &ibv_qp_init_attr, limits: &Limits) -> Result<Shape, Errno> {
+/// Returns the sizes of what is asked for.
+///
+/// # Errors
+///
+/// EOPNOTSUPP for what no part has, EINVAL for more than this one has.
+fn shape(attr: &ibv_qp_init_attr_ex, limits: &Limits) -> Result<Shape, Errno> {
     let ty = transport(attr.qp_type)
         .filter(|_| attr.srq.is_null())
         .ok_or(libc::EOPNOTSUPP)?;
@@ -64,45 +86,76 @@ pub(super) unsafe extern "C" fn create(
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
 ) -> *mut ibv_qp {
-    // SAFETY: Both are libibverbs'; the context was made by this provider.
-    let (attr, inner) = unsafe { (&mut *attr, context::inner((*pd).context)) };
-    pointer(QpObject::create(|base| {
-        let shape = shape(attr, &inner.limits)?;
+    // SAFETY: libibverbs passes the caller's attributes.
+    let attr = unsafe { &mut *attr };
+    // SAFETY: Integers and pointers.
+    let mut extended: ibv_qp_init_attr_ex = unsafe { zeroed() };
+    extended.qp_context = attr.qp_context;
+    extended.send_cq = attr.send_cq;
+    extended.recv_cq = attr.recv_cq;
+    extended.srq = attr.srq;
+    extended.cap = attr.cap;
+    extended.qp_type = attr.qp_type;
+    extended.sq_sig_all = attr.sq_sig_all;
+    extended.comp_mask = IBV_QP_INIT_ATTR_PD;
+    extended.pd = pd;
+    // SAFETY: The context is that of the caller's PD, and the attributes are complete.
+    let qp = unsafe { create_any((*pd).context, &mut extended) };
+    attr.cap = extended.cap;
+    pointer(qp)
+}
+
+pub(super) unsafe extern "C" fn create_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> *mut ibv_qp {
+    const KNOWN: u32 = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+
+    // SAFETY: libibverbs passes the caller's attributes.
+    let attr = unsafe { &mut *attr };
+    // To ask for no flag is to ask for nothing.
+    let flags = attr.comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS != 0;
+    if flags && attr.create_flags == 0 {
+        attr.comp_mask &= !IBV_QP_INIT_ATTR_CREATE_FLAGS;
+    }
+    if attr.comp_mask & !KNOWN != 0 {
+        return pointer(Err(libc::EOPNOTSUPP));
+    }
+    if attr.comp_mask & IBV_QP_INIT_ATTR_PD == 0 {
+        return pointer(Err(libc::EINVAL));
+    }
+    // SAFETY: libibverbs passes a context of this provider, and the attributes are complete.
+    pointer(unsafe { create_any(context, attr) })
+}
+
+/// Creates a queue pair, and says in the attributes what it has.
+///
+/// # Safety
+///
+/// `context` must be one of this provider; what the attributes name must be the caller's.
+unsafe fn create_any(
+    context: *mut ibv_context,
+    attr: &mut ibv_qp_init_attr_ex,
+) -> Result<*mut ibv_qp, Errno> {
+    // SAFETY: By the safety requirements.
+    let device = unsafe { context::inner(context) };
+    let shape = shape(attr, &device.limits)?;
+    let operations =
+        (attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0).then_some(attr.send_ops_flags);
+    if let Some(asked) = operations {
+        qp_ex::check(asked, shape.ty)?;
+    }
+    let object = QpObject::create(|base| {
         let buffer = Buffer::new(shape.layout.size())?;
-        // SAFETY: Plain integers.
-        let (mut command, mut response): (Command, Response) = unsafe { (zeroed(), zeroed()) };
-        command.driver.buf_addr = buffer.addr();
-        let rings = shape.layout.rings();
-        command.driver.log_sq_blocks = rings.log_sq_blocks;
-        command.driver.log_rq_wqes = rings.log_rq_wqes;
-        command.driver.log_rq_stride = rings.log_rq_stride;
-        // SAFETY: The pointers are libibverbs' and the new object's, the sizes are those of the
-        // structures.
-        check(unsafe {
-            ibv_cmd_create_qp(
-                pd,
-                base,
-                attr,
-                (&raw mut command).cast(),
-                size_of::<Command>(),
-                (&raw mut response).cast(),
-                size_of::<Response>(),
-            )
-        })?;
-        let answer = response.driver;
-        let slot = |n| inner.slot(answer.db_mmap_offset, answer.db_offset.saturating_add(n));
+        // SAFETY: `base` is the new object's.
+        let answer = unsafe { command(context, base, attr, &shape, &buffer) }?;
+        let slot = |n| device.slot(answer.db_mmap_offset, answer.db_offset.saturating_add(n));
         let slots = slot(0).and_then(|send| Ok((send, slot(QIAO_DOORBELL_SLOT_SIZE)?)));
-        let (send_slot, recv_slot) = match slots {
-            Ok(slots) => slots,
-            Err(errno) => {
-                // SAFETY: The QP was created above and nobody else knows it. If this fails the kernel
-                // destroys it when the file is closed, and the first error is the one to report.
-                unsafe { ibv_cmd_destroy_qp(base) };
-                return Err(errno);
-            }
-        };
-        attr.cap.max_send_wr = shape.layout.max_send_wr();
-        attr.cap.max_recv_wr = shape.layout.rq().entries();
+        let (send_slot, recv_slot) = slots.inspect_err(|_| {
+            // SAFETY: The QP was created above and nobody else knows it. If this fails the kernel
+            // destroys it when the file is closed, and the first error is the one to report.
+            unsafe { ibv_cmd_destroy_qp(base.cast()) };
+        })?;
         let qp = Qp::new(answer.qpn, shape, buffer, send_slot, recv_slot);
         for queue in [attr.send_cq, attr.recv_cq] {
             if !queue.is_null() {
@@ -111,7 +164,53 @@ pub(super) unsafe extern "C" fn create(
             }
         }
         Ok(qp)
-    }))
+    })?;
+    if let Some(asked) = operations {
+        // SAFETY: The object is not yet known to anyone else; both parts of the union are prefixes of
+        // one structure.
+        let object = unsafe { &mut *object };
+        object.comp_mask |= VERBS_QP_EX;
+        // SAFETY: As above.
+        let extended = unsafe { &mut object.__bindgen_anon_1.qp_ex };
+        qp_ex::fill(extended, asked, shape.ty);
+    }
+    attr.cap.max_send_wr = shape.layout.max_send_wr();
+    attr.cap.max_recv_wr = shape.layout.rq().entries();
+    Ok(object.cast())
+}
+
+/// Asks the kernel for a queue pair.
+///
+/// # Safety
+///
+/// As [`create_any`], and `base` must be a new object's.
+unsafe fn command(
+    context: *mut ibv_context,
+    base: *mut verbs_qp,
+    attr: &mut ibv_qp_init_attr_ex,
+    shape: &Shape,
+    buffer: &Buffer,
+) -> Result<qiao_create_qp_resp, Errno> {
+    // SAFETY: Plain integers.
+    let (mut command, mut response): (Command, Response) = unsafe { (zeroed(), zeroed()) };
+    let rings = shape.layout.rings();
+    command.driver.buf_addr = buffer.addr();
+    command.driver.log_sq_blocks = rings.log_sq_blocks;
+    command.driver.log_rq_wqes = rings.log_rq_wqes;
+    command.driver.log_rq_stride = rings.log_rq_stride;
+    // SAFETY: By the safety requirements; the sizes are those of the structures.
+    check(unsafe {
+        ibv_cmd_create_qp_ex(
+            context,
+            base,
+            attr,
+            (&raw mut command).cast(),
+            size_of::<Command>(),
+            (&raw mut response).cast(),
+            size_of::<Response>(),
+        )
+    })?;
+    Ok(response.driver)
 }
 
 /// Calls `each` with the CQs of a QP.
@@ -132,14 +231,14 @@ unsafe fn for_each_cq(qp: *mut ibv_qp, each: impl Fn(&crate::cq::Cq)) {
 
 pub(super) unsafe extern "C" fn destroy(qp: *mut ibv_qp) -> c_int {
     // SAFETY: `qp` is an object of `create`.
-    let qpn = unsafe { QpObject::inner(qp) }.queues().qpn();
+    let qpn = unsafe { inner(qp) }.queues().qpn();
     // SAFETY: As above.
     let result = check(unsafe { ibv_cmd_destroy_qp(qp) });
     if result.is_ok() {
         // SAFETY: The kernel's object is gone, and libibverbs gives up this one.
         unsafe {
             for_each_cq(qp, |cq| cq.detach(qpn));
-            QpObject::destroy(qp);
+            QpObject::destroy(qp.cast());
         }
     }
     status(result)
@@ -162,10 +261,10 @@ pub(super) unsafe extern "C" fn modify(
         && unsafe { (*attr).qp_state } == IBV_QPS_RESET;
     if result.is_ok() && to_reset {
         // SAFETY: `qp` is an object of `create`.
-        let inner = unsafe { QpObject::inner(qp) };
+        let this = unsafe { inner(qp) };
         // SAFETY: As above.
-        unsafe { for_each_cq(qp, |cq| cq.clean(inner.queues().qpn())) };
-        inner.reset();
+        unsafe { for_each_cq(qp, |cq| cq.clean(this.queues().qpn())) };
+        this.reset();
     }
     status(result)
 }
@@ -179,7 +278,7 @@ pub(super) unsafe extern "C" fn query(
     // SAFETY: Plain integers.
     let mut command: ibv_query_qp = unsafe { zeroed() };
     // SAFETY: The pointers are libibverbs'; the size is that of the structure.
-    status(check(unsafe {
+    let result = check(unsafe {
         ibv_cmd_query_qp(
             qp,
             attr,
@@ -188,161 +287,17 @@ pub(super) unsafe extern "C" fn query(
             &mut command,
             size_of::<ibv_query_qp>(),
         )
-    }))
-}
-
-/// The pieces of a request of the caller.
-struct Sges<'a>(&'a [ibv_sge]);
-
-impl<'a> Sges<'a> {
-    /// # Safety
-    ///
-    /// `list` must have `count` entries that are valid for `'a`, or `count` must not be positive.
-    unsafe fn new(list: *const ibv_sge, count: c_int) -> Self {
-        match usize::try_from(count) {
-            Ok(n) if n > 0 && !list.is_null() => {
-                // SAFETY: By the safety requirements.
-                Self(unsafe { std::slice::from_raw_parts(list, n) })
-            }
-            _ => Self(&[]),
+    });
+    if result.is_ok() {
+        // SAFETY: As above; `qp` is an object of `create` or `create_ex`.
+        let (attr, init, layout) = unsafe { (&mut *attr, &mut *init, inner(qp).shape().layout) };
+        // The kernel knows what was asked for.
+        for cap in [&mut attr.cap, &mut init.cap] {
+            cap.max_send_wr = layout.max_send_wr();
+            cap.max_recv_wr = layout.rq().entries();
         }
     }
-
-    fn iter(&self) -> impl ExactSizeIterator<Item = DataSeg> + use<'a> {
-        self.0.iter().map(|s| DataSeg {
-            addr: s.addr.into(),
-            length: s.length.into(),
-            lkey: s.lkey.into(),
-        })
-    }
-}
-
-impl Payload for Sges<'_> {
-    fn segments(&self) -> impl ExactSizeIterator<Item = DataSeg> {
-        self.iter()
-    }
-
-    fn copy(&self, segment: &DataSeg, offset: usize, out: &mut [u8]) {
-        let from = segment.addr.get() as usize as *const u8;
-        // SAFETY: With IBV_SEND_INLINE the caller vouches that the pieces are readable memory of its own
-        // (ibv_post_send(3)); `offset` and the length of `out` stay within the piece. They may overlap
-        // with nothing of ours, but the caller may write them meanwhile: bytes have no invalid value.
-        unsafe { ptr::copy_nonoverlapping(from.add(offset), out.as_mut_ptr(), out.len()) };
-    }
-}
-
-/// Says where a datagram goes.
-///
-/// # Safety
-///
-/// `wr` must be a request of the caller of ibv_post_send() to a queue pair of datagrams.
-unsafe fn datagram(wr: &ibv_send_wr) -> Result<DatagramSeg, Errno> {
-    // SAFETY: On such a queue pair this member counts, by the safety requirements.
-    let ud = unsafe { wr.wr.ud };
-    if ud.ah.is_null() {
-        return Err(libc::EINVAL);
-    }
-    let mut seg = DatagramSeg::zeroed();
-    // SAFETY: The caller's address handle, made by this provider and not yet destroyed.
-    seg.path = unsafe { ah::path(ud.ah) };
-    seg.qpn.set(ud.remote_qpn);
-    seg.qkey.set(ud.remote_qkey);
-    Ok(seg)
-}
-
-/// Converts a send request to a queue pair of this type.
-///
-/// # Safety
-///
-/// `wr` must be a request of the caller of ibv_post_send(), valid as long as the result is used.
-unsafe fn send_wr(wr: &ibv_send_wr, ty: QpType) -> Result<SendWr<Sges<'_>>, Errno> {
-    let opcode = match wr.opcode {
-        IBV_WR_SEND => SendOpcode::Send,
-        IBV_WR_SEND_WITH_IMM => SendOpcode::SendImm,
-        IBV_WR_RDMA_WRITE => SendOpcode::RdmaWrite,
-        IBV_WR_RDMA_WRITE_WITH_IMM => SendOpcode::RdmaWriteImm,
-        IBV_WR_RDMA_READ => SendOpcode::RdmaRead,
-        IBV_WR_ATOMIC_CMP_AND_SWP => SendOpcode::CompareSwap,
-        IBV_WR_ATOMIC_FETCH_AND_ADD => SendOpcode::FetchAdd,
-        _ => return Err(libc::EINVAL),
-    };
-    if !opcode.is_for(ty) {
-        return Err(libc::EINVAL);
-    }
-    let mut flags = 0;
-    for (verbs, wire) in [
-        (IBV_SEND_SIGNALED, send_flag::SIGNALED),
-        (IBV_SEND_SOLICITED, send_flag::SOLICITED),
-        (IBV_SEND_FENCE, send_flag::FENCE),
-        (IBV_SEND_INLINE, send_flag::INLINE),
-    ] {
-        if wr.send_flags & verbs != 0 {
-            flags |= wire;
-        }
-    }
-    let reads = matches!(
-        opcode,
-        SendOpcode::RdmaRead | SendOpcode::CompareSwap | SendOpcode::FetchAdd
-    );
-    if reads && flags & send_flag::INLINE != 0 {
-        return Err(libc::EINVAL);
-    }
-    // SAFETY: The members of the unions are plain integers; the opcode says which one counts.
-    let (imm, remote, atomic) = unsafe {
-        let remote = match opcode {
-            SendOpcode::RdmaWrite | SendOpcode::RdmaWriteImm | SendOpcode::RdmaRead => {
-                Some((wr.wr.rdma.remote_addr, wr.wr.rdma.rkey))
-            }
-            SendOpcode::CompareSwap | SendOpcode::FetchAdd => {
-                Some((wr.wr.atomic.remote_addr, wr.wr.atomic.rkey))
-            }
-            _ => None,
-        };
-        let atomic = match opcode {
-            SendOpcode::CompareSwap => Some((wr.wr.atomic.swap, wr.wr.atomic.compare_add)),
-            SendOpcode::FetchAdd => Some((wr.wr.atomic.compare_add, 0)),
-            _ => None,
-        };
-        let imm = match opcode {
-            SendOpcode::SendImm | SendOpcode::RdmaWriteImm => wr.__bindgen_anon_1.imm_data,
-            _ => 0,
-        };
-        (imm, remote, atomic)
-    };
-    Ok(SendWr {
-        id: wr.wr_id,
-        opcode,
-        flags,
-        imm_or_rkey: imm.to_ne_bytes(),
-        remote,
-        atomic,
-        datagram: if ty.is_datagram() {
-            // SAFETY: By the safety requirements.
-            Some(unsafe { datagram(wr) }?)
-        } else {
-            None
-        },
-        // SAFETY: The caller's list has `num_sge` entries.
-        payload: unsafe { Sges::new(wr.sg_list, wr.num_sge) },
-    })
-}
-
-/// Walks a list of requests.
-///
-/// # Safety
-///
-/// `first` must be null or the head of a list of the caller that is valid for `'a`.
-unsafe fn walk<'a, T>(
-    first: *const T,
-    next: impl Fn(&T) -> *mut T + 'a,
-) -> impl Iterator<Item = &'a T> + 'a
-where
-    T: 'a,
-{
-    // SAFETY: By the safety requirements.
-    std::iter::successors(unsafe { first.as_ref() }, move |wr| unsafe {
-        next(wr).as_ref()
-    })
+    status(result)
 }
 
 pub(super) unsafe extern "C" fn post_send(
@@ -351,7 +306,7 @@ pub(super) unsafe extern "C" fn post_send(
     bad: *mut *mut ibv_send_wr,
 ) -> c_int {
     // SAFETY: `qp` is an object of `create`; its state is written only by modify, in the same process.
-    let (inner, state) = unsafe { (QpObject::inner(qp), (*qp).state) };
+    let (queues, state) = unsafe { (inner(qp), (*qp).state) };
     if state < IBV_QPS_RTS {
         // SAFETY: `bad` is valid for writes.
         unsafe { *bad = wr };
@@ -360,7 +315,7 @@ pub(super) unsafe extern "C" fn post_send(
     // SAFETY: `wr` is the head of the caller's list, which is valid for this call.
     let requests = unsafe { walk(wr, |wr| wr.next) };
     // SAFETY: As above.
-    let result = inner.post_send(requests.map(|wr| unsafe { send_wr(wr, inner.ty()) }));
+    let result = queues.post_send(requests.map(|wr| unsafe { send_wr(wr, queues.shape().ty) }));
     let Err((n, errno)) = result else {
         return 0;
     };
@@ -375,7 +330,7 @@ pub(super) unsafe extern "C" fn post_recv(
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
     // SAFETY: As in `post_send`.
-    let (inner, state) = unsafe { (QpObject::inner(qp), (*qp).state) };
+    let (queues, state) = unsafe { (inner(qp), (*qp).state) };
     if state == IBV_QPS_RESET {
         // SAFETY: `bad` is valid for writes.
         unsafe { *bad = wr };
@@ -383,7 +338,7 @@ pub(super) unsafe extern "C" fn post_recv(
     }
     // SAFETY: `wr` is the head of the caller's list, which is valid for this call.
     let requests = unsafe { walk(wr, |wr| wr.next) };
-    let result = inner.post_recv(requests.map(|wr| {
+    let result = queues.post_recv(requests.map(|wr| {
         // SAFETY: The caller's list has `num_sge` entries.
         let sges = unsafe { Sges::new(wr.sg_list, wr.num_sge) };
         (wr.wr_id, sges.iter())
@@ -394,17 +349,4 @@ pub(super) unsafe extern "C" fn post_recv(
     // SAFETY: As above; request `n` exists, since it is the one that was refused.
     unsafe { *bad = nth(wr, n, |wr| wr.next) };
     errno
-}
-
-/// Returns request `n` of a list.
-///
-/// # Safety
-///
-/// The list must have that many requests.
-unsafe fn nth<T>(mut wr: *mut T, n: usize, next: impl Fn(&T) -> *mut T) -> *mut T {
-    for _ in 0..n {
-        // SAFETY: By the safety requirements.
-        wr = next(unsafe { &*wr });
-    }
-    wr
 }
