@@ -99,18 +99,23 @@ impl Model {
 
     /// Gives the running model an order, and waits until it is done.
     pub fn order(&self, order: &Value) -> Result<()> {
-        let socket = UnixStream::connect(&self.control)
-            .with_context(|| format!("connecting to {}", self.control.display()))?;
-        writeln!(&socket, "{order}")?;
-        let mut answer = String::new();
-        BufReader::new(&socket).read_line(&mut answer)?;
-        let answer: Value = serde_json::from_str(&answer)
-            .with_context(|| format!("the device model answers {answer:?}"))?;
+        let answer = self.ask(order)?;
         ensure!(
             answer == "done",
             "the device model answers {answer} to {order}"
         );
         Ok(())
+    }
+
+    /// Gives the running model an order and returns its answer.
+    pub fn ask(&self, order: &Value) -> Result<Value> {
+        let socket = UnixStream::connect(&self.control)
+            .with_context(|| format!("connecting to {}", self.control.display()))?;
+        writeln!(&socket, "{order}")?;
+        let mut answer = String::new();
+        BufReader::new(&socket).read_line(&mut answer)?;
+        serde_json::from_str(&answer)
+            .with_context(|| format!("the device model answers {answer:?}"))
     }
 
     /// An error if the model is gone.

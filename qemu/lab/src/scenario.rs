@@ -8,11 +8,13 @@ mod clients;
 mod demo;
 mod device;
 mod driver;
+mod events;
 mod function;
 mod hello;
 mod kernel;
 mod lifecycle;
 mod peer;
+mod pyverbs;
 mod softroce;
 mod unplug;
 mod user;
@@ -156,6 +158,8 @@ pub const ALL: &[Scenario] = &[
     user::POLLED,
     user::IOMMU,
     kernel::SCENARIO,
+    pyverbs::SCENARIO,
+    events::SCENARIO,
     device::SCENARIO,
     breach::SCENARIO,
     lifecycle::SCENARIO,

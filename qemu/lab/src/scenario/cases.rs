@@ -13,12 +13,24 @@ use crate::{report::Report, session::Guest};
 pub(super) const PROBE: &str = "usr/local/bin/qiao-probe";
 
 /// Scripts that use libibverbs, by their place relative to a guest's root. They import each other.
-pub(super) const SCRIPTS: [(&str, &str); 2] = [
+pub(super) const SCRIPTS: [(&str, &str); 6] = [
+    (EVENTS, include_str!("events.py")),
+    (FORKS, include_str!("forks.py")),
     (POSTS, include_str!("posts.py")),
+    (RESIZES, include_str!("resizes.py")),
+    (SUITE, include_str!("suite.py")),
     (UNRELIABLE, include_str!("unreliable.py")),
 ];
+/// Waits for events.
+pub(super) const EVENTS: &str = "usr/local/lib/qiao/events.py";
+/// Forks while the device works.
+pub(super) const FORKS: &str = "usr/local/lib/qiao/forks.py";
 /// Work requests that fail, over reliable connections.
 pub(super) const POSTS: &str = "usr/local/lib/qiao/posts.py";
+/// Resizes completion queues under traffic.
+pub(super) const RESIZES: &str = "usr/local/lib/qiao/resizes.py";
+/// The tests of rdma-core.
+pub(super) const SUITE: &str = "usr/local/lib/qiao/suite.py";
 /// What unreliable services do.
 pub(super) const UNRELIABLE: &str = "usr/local/lib/qiao/unreliable.py";
 

@@ -115,8 +115,14 @@ fn run(session: &Session, report: &mut Report) -> Result<()> {
     });
 
     let (one, other) = (one.require_rdma_device()?, other.require_rdma_device()?);
-    for script in [cases::POSTS, cases::UNRELIABLE] {
-        let command = format!("python3 /{script} {one} {other}");
+    for (environment, script) in [
+        ("", cases::POSTS),
+        ("", cases::UNRELIABLE),
+        ("", cases::RESIZES),
+        ("", cases::FORKS),
+        ("RDMAV_FORK_SAFE=1 ", cases::FORKS),
+    ] {
+        let command = format!("{environment}python3 /{script} {one} {other}");
         cases::run(report, guest, &command, LONG);
     }
     report.test("no object is left", || no_objects(guest));
