@@ -139,6 +139,10 @@ header: root ## print the device interface as a C header
 
 SIM = $(CARGO) run --locked --quiet --release --manifest-path qemu/Cargo.toml --package qiao-sim --
 
+.PHONY: sim
+sim: root ## run the simulator with ARGS="..." (make sim ARGS=help)
+	@$(SIM) $(ARGS)
+
 .PHONY: sim-validate
 sim-validate: root ## compare the simulator with published results of congestion control
 	@$(SIM) validate

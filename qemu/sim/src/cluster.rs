@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::queue::Time;
 use crate::scheme::Scheme;
-use crate::stats::{buckets, quantile, slowdown, Bucket};
+use crate::stats::{quantile, slowdown, Slowdowns};
 use crate::topo::Topology;
 use crate::workload::{incasts, Message, Poisson, Sizes, FB_HADOOP, WEB_SEARCH};
 use crate::world::{Config, Counters, World};
@@ -70,9 +70,9 @@ pub struct Cluster {
 /// What came out.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// Twenty buckets by size.
+    /// Slowdowns by size.
     #[serde(skip)]
-    pub buckets: Vec<Bucket>,
+    pub slowdowns: Slowdowns,
     /// Messages that count.
     pub messages: usize,
     /// Messages that should count but were not complete at the end.
@@ -176,7 +176,7 @@ impl Cluster {
         small.sort_by(f64::total_cmp);
         queues.sort_unstable();
         Summary {
-            buckets: buckets(&normal, 20),
+            slowdowns: Slowdowns::new(&normal),
             messages: done.len(),
             incomplete: due,
             small_p95: quantile(&small, 0.95),
@@ -268,7 +268,7 @@ pub fn command(options: Options) -> Result<ExitCode> {
     };
     let summary = cluster.run(options.scheme.reference(), options.scheme.name());
     println!("bytes,p50,p95,p99");
-    for bucket in &summary.buckets {
+    for bucket in summary.slowdowns.parts(20) {
         println!(
             "{},{:.2},{:.2},{:.2}",
             bucket.bytes, bucket.p50, bucket.p95, bucket.p99

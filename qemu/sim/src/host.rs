@@ -1,42 +1,81 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Hosts: queue pairs with pacing and window, the receiver, and the congestion control.
+//! The sending side of hosts: queue pairs with pacing and window.
 
-use qiao_cc::{most_loaded, on_event, Action, Event, FlowState, Rate};
+use std::collections::{BTreeSet, VecDeque};
+
+use qiao_cc::{Action, Event, FlowState, Rate};
 
 use crate::queue::{Time, NEVER};
-use crate::workload::{uniform, Message};
-use crate::world::{kind, Done, Hops, Kind, Packet, World};
-
-/// Shortest time between two NAKs for the same gap.
-const NAK_INTERVAL: Time = 500_000_000;
-/// After this time an adapter raises an event that the host has not answered once more.
-const RAISE_AGAIN: Time = 100_000_000;
+use crate::workload::Message;
+use crate::world::{kind, Done, Hops, Packet, World, RIVAL};
 
 /// A message under way, both ends.
 #[derive(Clone, Debug)]
 pub struct Flow {
-    cc: FlowState,
-    rate: Rate,
-    window: u32,
-    next: u64,
-    acked: u64,
+    /// What is sent.
+    pub message: Message,
+    /// Incarnation of the index.
+    pub generation: u32,
+    /// Path selector.
+    pub hash: u32,
+    /// Congestion control.
+    pub cc: FlowState,
+    /// Pacing.
+    pub rate: Rate,
+    /// Limit of unacknowledged payload bytes.
+    pub window: u32,
+    /// Next new payload byte.
+    pub next: u64,
+    /// Bytes that are acknowledged in order.
+    pub acked: u64,
+    /// Bytes beyond those that the receiver has (selective repeat).
+    pub passed: u64,
+    /// Bytes that may be sent.
+    posted: u64,
+    /// Packets since the last one that asked for an acknowledgement.
+    unasked: u32,
     sent_at: Time,
     /// Pacing: when the next packet may leave.
     turn: Time,
     sent_size: u32,
-    timer: Time,
+    /// When the congestion control wants an event.
+    pub timer: Time,
     /// What the adapter has added up since the host read the last event.
-    pending: Event,
-    /// An event is on its way to the host.
-    raised: bool,
-    message: Message,
-    generation: u32,
-    hash: u32,
+    pub pending: Event,
+    /// Since when an event is on its way to the host, or [`NEVER`].
+    pub raised_at: Time,
+    /// Time for which the port was held, up to the last answer.
+    pub held: Time,
+    /// Bytes to send again, from and up to.
+    pub repeat: (u64, u64),
+    /// Gap for which that was.
+    pub repeat_for: u64,
+    /// How long a NAK for the same gap is no news.
+    pub repeat_until: Time,
+    /// End of the retransmission timer, or [`NEVER`].
+    pub timeout_at: Time,
+    /// What was acknowledged when it began.
+    pub timeout_for: u64,
     /// Receiver: next byte in order.
-    expected: u64,
-    nak_at: Time,
-    nak_for: u64,
+    pub expected: u64,
+    /// Receiver: packets that came ahead of their turn.
+    pub ahead: BTreeSet<u64>,
+    /// Receiver: a mark that no acknowledgement has told of.
+    pub marked: bool,
+    /// Receiver: when the next NAK may leave.
+    pub nak_at: Time,
+    /// Receiver: gap of the last NAK.
+    pub nak_for: u64,
+    /// Receiver: when the next notification may leave.
+    pub notify_at: Time,
+}
+
+impl Flow {
+    /// Whether all is acknowledged.
+    pub fn is_done(&self) -> bool {
+        self.acked >= self.message.bytes
+    }
 }
 
 /// A flow in the scheduler of its host.
@@ -52,6 +91,14 @@ struct Slot {
 pub struct Host {
     /// Its port.
     pub port: u32,
+    /// The adapter does without its driver.
+    pub alone: bool,
+    /// Packets that a slow host has not taken yet.
+    pub waiting: VecDeque<u32>,
+    /// Their bytes.
+    pub waiting_bytes: u64,
+    /// It has paused its link.
+    pub pausing: bool,
     slots: Vec<Slot>,
     last: usize,
 }
@@ -61,6 +108,10 @@ impl Host {
     pub fn new(port: u32) -> Self {
         Self {
             port,
+            alone: false,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            pausing: false,
             slots: Vec::new(),
             last: 0,
         }
@@ -72,26 +123,44 @@ impl World {
     pub fn start(&mut self, message: Message) {
         let now_ns = self.now() / 1000;
         let generation = self.events.popped() as u32;
+        let params = if message.tag == RIVAL {
+            &self.rival
+        } else {
+            &self.params
+        };
+        let held = self.held(self.hosts[message.src as usize].port);
         let flow = Flow {
-            cc: FlowState::start(&self.params, now_ns),
+            cc: FlowState::start(params, now_ns),
             rate: Rate::LINE,
             window: Action::UNLIMITED,
             next: 0,
             acked: 0,
+            passed: 0,
+            posted: message.bytes,
+            unasked: 0,
             sent_at: 0,
             turn: 0,
             sent_size: 0,
             timer: NEVER,
             pending: Event::default(),
-            raised: false,
+            raised_at: NEVER,
+            held,
+            repeat: (0, 0),
+            repeat_for: u64::MAX,
+            repeat_until: 0,
+            timeout_at: NEVER,
+            timeout_for: 0,
             message,
             generation,
             hash: generation.wrapping_mul(0x85eb_ca6b)
                 ^ message.src.wrapping_mul(0xcc9e_2d51)
                 ^ message.dst,
             expected: 0,
+            ahead: BTreeSet::new(),
+            marked: false,
             nak_at: 0,
             nak_for: u64::MAX,
+            notify_at: 0,
         };
         let index = match self.free_flows.pop() {
             Some(index) => {
@@ -118,6 +187,12 @@ impl World {
             ready: self.events.now(),
             flow: index,
         });
+        if self.collective.is_some() {
+            // Others that start now may come before the messages that this one waits for.
+            self.flows[index as usize].posted = 0;
+            self.update_slot(index);
+            self.events.push(0, kind::POST, index, 0);
+        }
         self.transmit_host(message.src);
     }
 
@@ -189,12 +264,16 @@ impl World {
     fn next_packet(&mut self, host: u32, slot: usize) -> u32 {
         let now = self.now();
         let index = self.hosts[host as usize].slots[slot].flow;
+        let mtu = u64::from(self.config.mtu);
         let flow = &mut self.flows[index as usize];
-        let payload = (flow.message.bytes - flow.next).min(u64::from(self.config.mtu)) as u32;
+        let again = flow.repeat.0 < flow.repeat.1;
+        let seq = if again { flow.repeat.0 } else { flow.next };
+        let end = if again { flow.next } else { flow.posted };
+        let payload = end.saturating_sub(seq).min(mtu) as u32;
         let size = self.config.data_size(payload);
         let packet = Packet {
             sent: now,
-            seq: flow.next,
+            seq,
             flow: index,
             generation: flow.generation,
             dst: flow.message.dst,
@@ -203,28 +282,72 @@ impl World {
             payload: payload as u16,
             ..Packet::default()
         };
-        flow.next += u64::from(payload);
+        if again {
+            flow.repeat.0 += u64::from(payload);
+            self.counters.resent += 1;
+        } else {
+            flow.next += u64::from(payload);
+        }
         flow.sent_at = now;
         flow.sent_size = size;
         self.counters.data += 1;
         self.pace(index);
+        self.arm_timeout(index);
         let ready = self.ready(index);
         self.hosts[host as usize].slots[slot].ready = ready;
-        self.alloc(packet)
+        let flow = &mut self.flows[index as usize];
+        flow.unasked += 1;
+        let ask = flow.unasked >= self.config.ack_every || ready == NEVER;
+        if ask {
+            flow.unasked = 0;
+        }
+        self.alloc(Packet { ask, ..packet })
     }
 
     /// When a flow may send.
     fn ready(&self, index: u32) -> Time {
         let flow = &self.flows[index as usize];
-        let flying = flow.next - flow.acked;
-        if flow.next >= flow.message.bytes || flying >= u64::from(flow.window) {
+        if flow.repeat.0 < flow.repeat.1 {
+            return flow.turn;
+        }
+        let flying = (flow.next - flow.acked).saturating_sub(flow.passed);
+        if flow.next >= flow.posted || flying >= u64::from(flow.window) {
             return NEVER;
         }
         flow.turn
     }
 
+    /// Tells the scheduler when a flow may send.
+    pub fn update_slot(&mut self, index: u32) {
+        let ready = self.ready(index);
+        let src = self.flows[index as usize].message.src;
+        let slots = &mut self.hosts[src as usize].slots;
+        if let Some(slot) = slots.iter_mut().find(|slot| slot.flow == index) {
+            slot.ready = ready;
+        }
+    }
+
+    /// Lets a message send what it may by now.
+    pub fn repost(&mut self, index: u32) {
+        self.flows[index as usize].posted = self.posted(index);
+        self.update_slot(index);
+        self.transmit_host(self.flows[index as usize].message.src);
+    }
+
+    /// Whether a message has started and is not complete.
+    pub fn is_running(&self, index: u32) -> bool {
+        let flow = self.flows.get(index as usize);
+        flow.is_some_and(|flow| flow.generation != u32::MAX)
+    }
+
+    /// The messages that `host` is sending.
+    pub fn running(&self, host: u32) -> Vec<u32> {
+        let slots = self.hosts[host as usize].slots.iter();
+        slots.map(|slot| slot.flow).collect()
+    }
+
     /// Sets the turn of the next packet from the last one and the rate.
-    fn pace(&mut self, index: u32) {
+    pub fn pace(&mut self, index: u32) {
         let flow = &self.flows[index as usize];
         let host = &self.hosts[flow.message.src as usize];
         let byte_ps = self.ports[host.port as usize].byte_ps;
@@ -233,102 +356,8 @@ impl World {
         self.flows[index as usize].turn = turn;
     }
 
-    /// Takes a packet that is for `host`.
-    pub fn receive(&mut self, host: u32, index: u32) {
-        let packet = self.packets[index as usize];
-        let flow = &self.flows[packet.flow as usize];
-        if flow.generation != packet.generation {
-            self.free(index);
-            return;
-        }
-        match packet.kind {
-            Kind::Data => self.receive_data(host, index, &packet),
-            _ => self.receive_ack(index, &packet),
-        }
-    }
-
-    fn receive_data(&mut self, host: u32, index: u32, packet: &Packet) {
-        let now = self.now();
-        self.return_credits(self.hosts[host as usize].port, u64::from(packet.size));
-        let flow = &mut self.flows[packet.flow as usize];
-        let answer = if packet.seq == flow.expected {
-            flow.expected += u64::from(packet.payload);
-            Kind::Ack
-        } else if packet.seq > flow.expected
-            && (now >= flow.nak_at || flow.nak_for != flow.expected)
-        {
-            flow.nak_at = now + NAK_INTERVAL;
-            flow.nak_for = flow.expected;
-            Kind::Nak
-        } else {
-            self.free(index);
-            return;
-        };
-        // The answer takes the packet's place, and with it the telemetry.
-        self.packets[index as usize] = Packet {
-            seq: flow.expected,
-            dst: flow.message.src,
-            hash: flow.hash.rotate_left(16),
-            size: self.config.ack_size() as u16,
-            payload: 0,
-            kind: answer,
-            ..*packet
-        };
-        let port = self.hosts[host as usize].port;
-        self.enqueue(port, usize::from(!self.config.ack_class), index);
-        self.transmit_host(host);
-    }
-
-    fn receive_ack(&mut self, index: u32, packet: &Packet) {
-        let now = self.now();
-        let flow = &mut self.flows[packet.flow as usize];
-        let acked = packet.seq.saturating_sub(flow.acked);
-        flow.acked += acked;
-        if packet.kind == Kind::Nak {
-            self.counters.resent += (flow.next - flow.acked).div_ceil(u64::from(self.config.mtu));
-            flow.next = flow.acked;
-        }
-        let src = flow.message.src;
-        let rtt = if self.config.rtt {
-            ((now - packet.sent) / 1000) as u32
-        } else {
-            0
-        };
-        let mut event = Event {
-            now_ns: now / 1000,
-            acked: acked as u32,
-            marked: if packet.marked { acked as u32 } else { 0 },
-            notifications: u32::from(packet.marked),
-            acked_to: flow.acked as u32,
-            sent_to: flow.next as u32,
-            rtt_min_ns: rtt,
-            rtt_last_ns: rtt,
-            losses: u32::from(packet.kind == Kind::Nak),
-            ..Event::default()
-        };
-        if self.config.telemetry {
-            let fresh = &self.hops[index as usize][..usize::from(packet.hops)];
-            let (count, last) = &mut self.flow_hops[packet.flow as usize];
-            let base = self.params.port.base_rtt_ns;
-            event.telemetry = most_loaded(&last[..usize::from(*count)], fresh, base);
-            last[..fresh.len()].copy_from_slice(fresh);
-            *count = packet.hops;
-        }
-        self.free(index);
-        if flow_is_done(&self.flows[packet.flow as usize]) {
-            self.finish(packet.flow);
-        } else {
-            self.report(packet.flow, &event);
-            let ready = self.ready(packet.flow);
-            let slots = &mut self.hosts[src as usize].slots;
-            if let Some(slot) = slots.iter_mut().find(|slot| slot.flow == packet.flow) {
-                slot.ready = ready;
-            }
-        }
-        self.transmit_host(src);
-    }
-
-    fn finish(&mut self, index: u32) {
+    /// All of a message is acknowledged.
+    pub fn finish(&mut self, index: u32) {
         let flow = &self.flows[index as usize];
         let message = flow.message;
         let fct = self.now() - message.start;
@@ -341,114 +370,11 @@ impl World {
         let host = &mut self.hosts[message.src as usize];
         host.slots.retain(|slot| slot.flow != index);
         host.last = host.last.min(host.slots.len().saturating_sub(1));
-        self.flows[index as usize].generation = u32::MAX;
-        self.flows[index as usize].timer = NEVER;
-        self.flows[index as usize].raised = false;
+        let flow = &mut self.flows[index as usize];
+        flow.generation = u32::MAX;
+        flow.timer = NEVER;
+        flow.raised_at = NEVER;
+        flow.timeout_at = NEVER;
         self.free_flows.push(index);
     }
-
-    /// The timer of a flow's congestion control.
-    pub fn wake(&mut self, index: u32) {
-        let now = self.now();
-        if self.flows[index as usize].timer != now {
-            return;
-        }
-        self.flows[index as usize].timer = NEVER;
-        let flow = &self.flows[index as usize];
-        let event = Event {
-            now_ns: now / 1000,
-            acked_to: flow.acked as u32,
-            sent_to: flow.next as u32,
-            ..Event::default()
-        };
-        let src = flow.message.src;
-        let before = (flow.rate, flow.window);
-        self.give_event(index, &event);
-        let flow = &self.flows[index as usize];
-        if (flow.rate, flow.window) != before {
-            let ready = self.ready(index);
-            let slots = &mut self.hosts[src as usize].slots;
-            if let Some(slot) = slots.iter_mut().find(|slot| slot.flow == index) {
-                slot.ready = ready;
-            }
-            self.transmit_host(src);
-        }
-    }
-
-    /// Hands an event to the congestion control: at once, or through the host.
-    fn report(&mut self, index: u32, event: &Event) {
-        if self.config.host == 0 {
-            self.give_event(index, event);
-            return;
-        }
-        let flow = &mut self.flows[index as usize];
-        flow.pending.absorb(event);
-        if !flow.raised {
-            flow.raised = true;
-            let delay = self.host_delay();
-            self.events.push(delay, kind::READ, index, 0);
-        }
-    }
-
-    /// Time until the host reacts: its latency, the rest of a stall, or, when the event is lost,
-    /// the time after which the adapter raises it again.
-    fn host_delay(&mut self) -> Time {
-        let now = self.now();
-        let stalled = match self.config.stall {
-            Some((from, length)) if (from..from + length).contains(&now) => from + length - now,
-            _ => 0,
-        };
-        let mut delay = self.config.host + stalled;
-        while self.config.event_loss > 0.0 && uniform(&mut self.rng) < self.config.event_loss {
-            delay += RAISE_AGAIN;
-        }
-        delay
-    }
-
-    /// The host reads what the adapter has added up for a flow.
-    pub fn read_event(&mut self, index: u32) {
-        let flow = &mut self.flows[index as usize];
-        if !std::mem::take(&mut flow.raised) {
-            return;
-        }
-        let event = std::mem::take(&mut flow.pending);
-        let src = flow.message.src;
-        self.give_event(index, &event);
-        let ready = self.ready(index);
-        let slots = &mut self.hosts[src as usize].slots;
-        if let Some(slot) = slots.iter_mut().find(|slot| slot.flow == index) {
-            slot.ready = ready;
-        }
-        self.transmit_host(src);
-    }
-
-    /// Bytes of a flow that are acknowledged.
-    pub fn acked(&self, index: u32) -> u64 {
-        self.flows[index as usize].acked
-    }
-
-    fn give_event(&mut self, index: u32, event: &Event) {
-        self.counters.cc_events += 1;
-        let now = self.now();
-        let flow = &mut self.flows[index as usize];
-        let action = on_event(&self.params, &mut flow.cc, event);
-        let pace_again = self.config.pace_again && flow.rate != action.rate;
-        flow.rate = action.rate;
-        flow.window = action.window;
-        if action.wake_ns != 0 {
-            // The algorithm counts whole nanoseconds from the one in which the event was.
-            let at = (now / 1000 + u64::from(action.wake_ns)) * 1000;
-            if at < flow.timer {
-                flow.timer = at;
-                self.events.push(at - now, kind::WAKE, index, 0);
-            }
-        }
-        if pace_again {
-            self.pace(index);
-        }
-    }
-}
-
-fn flow_is_done(flow: &Flow) -> bool {
-    flow.acked >= flow.message.bytes
 }

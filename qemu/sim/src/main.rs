@@ -5,10 +5,15 @@
 mod anchors;
 mod bench;
 mod cluster;
+mod collective;
+mod command;
+mod config;
+mod control;
 mod goals;
 mod host;
 mod micro;
 mod queue;
+mod receive;
 mod report;
 mod scheme;
 mod stats;
@@ -45,6 +50,8 @@ enum Command {
     Cluster(cluster::Options),
     /// Run the small cases.
     Small(micro::Options),
+    /// Run one workload on one topology.
+    Run(command::Options),
 }
 
 fn main() -> Result<ExitCode> {
@@ -66,5 +73,6 @@ fn main() -> Result<ExitCode> {
         Command::Report(options) => report::run(options),
         Command::Cluster(options) => cluster::command(options),
         Command::Small(options) => micro::command(options),
+        Command::Run(options) => command::run(options),
     }
 }

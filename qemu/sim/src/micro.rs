@@ -19,11 +19,11 @@ const SAMPLE: Time = 100_000;
 /// Longest run.
 const LIMIT: Time = 200_000_000_000;
 
-/// A small scenario at 100 Gb/s with links of 1 us.
+/// A small scenario with links of 1 us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Case {
-    /// Senders with 5 MB each to one receiver.
+    /// Senders with 5 MB each to one receiver, at 100 Gb/s; at others as much more.
     Incast(u32),
     /// Three senders to X; the victim shares a 400G trunk with them on the way to idle Y.
     Victim,
@@ -54,10 +54,12 @@ pub struct Outcome {
     pub q_max: f64,
     /// Pause frames.
     pub pauses: u64,
-    /// Throughput of the victim in Gb/s.
+    /// Throughput of the victim in percent of its link.
     pub victim: f64,
     /// Dropped packets.
     pub drops: u64,
+    /// Packets sent again, in percent of those that had to be sent.
+    pub resent: f64,
 }
 
 impl std::fmt::Display for Case {
@@ -72,15 +74,16 @@ impl std::fmt::Display for Case {
 
 impl Case {
     /// Topology, traffic and the host whose queue is watched.
-    pub fn build(self) -> (Topology, Vec<Message>, u32) {
+    pub fn build(self, gbps: u32) -> (Topology, Vec<Message>, u32) {
+        let bytes = |at_100| at_100 * u64::from(gbps) / 100;
         match self {
             Self::Incast(fan_in) => {
-                let topology = Topology::single(fan_in + 1, 100, 1000);
-                (topology, workload::incast(fan_in, 5_000_000), fan_in)
+                let topology = Topology::single(fan_in + 1, gbps, 1000);
+                (topology, workload::incast(fan_in, bytes(5_000_000)), fan_in)
             }
             Self::Victim => {
                 // Hosts 0..=2 send to 4 (X), host 3 to 5 (Y).
-                let topology = Topology::dumbbell(4, 2, 100, 400, 1000);
+                let topology = Topology::dumbbell(4, 2, gbps, 4 * gbps, 1000);
                 let message = |src, dst, bytes, tag| Message {
                     start: 0,
                     src,
@@ -88,22 +91,28 @@ impl Case {
                     bytes,
                     tag,
                 };
-                let mut messages: Vec<_> =
-                    (0..3).map(|src| message(src, 4, 20_000_000, 0)).collect();
-                messages.push(message(3, 5, 20_000_000, 1));
+                let mut messages: Vec<_> = (0..3)
+                    .map(|src| message(src, 4, bytes(20_000_000), 0))
+                    .collect();
+                messages.push(message(3, 5, bytes(20_000_000), 1));
                 (topology, messages, 4)
             }
             Self::AllToAll(hosts) => (
-                Topology::single(hosts, 100, 1000),
-                workload::all_to_all(hosts, 1_000_000),
+                Topology::single(hosts, gbps, 1000),
+                workload::all_to_all(hosts, bytes(1_000_000)),
                 0,
             ),
         }
     }
 
-    /// Runs it.
+    /// Runs it at 100 Gb/s.
     pub fn run(self, config: Config, seed: u64) -> Outcome {
-        let (topology, messages, watched) = self.build();
+        self.run_at(100, config, seed)
+    }
+
+    /// Runs it at `gbps`.
+    pub fn run_at(self, gbps: u32, config: Config, seed: u64) -> Outcome {
+        let (topology, messages, watched) = self.build(gbps);
         self.run_on(&topology, messages, watched, config, seed)
     }
 
@@ -135,6 +144,8 @@ impl Case {
         } else {
             1.0
         };
+        // Picoseconds per byte, so that payload over time is a share of the link.
+        let byte_ps = world.ports[world.hosts[0].port as usize].byte_ps as f64;
         let main: Vec<_> = world
             .done
             .iter()
@@ -155,7 +166,7 @@ impl Case {
         let complete = world.done.len() == total;
         Outcome {
             goodput: if complete {
-                bytes as f64 * 8000.0 / last as f64 / receivers
+                100.0 * bytes as f64 * byte_ps / last as f64 / receivers
             } else {
                 0.0
             },
@@ -169,9 +180,10 @@ impl Case {
             q_max: kb(1.0),
             pauses: world.counters.pauses,
             victim: victim.map_or(0.0, |done| {
-                done.message.bytes as f64 * 8000.0 / done.fct as f64
+                100.0 * done.message.bytes as f64 * byte_ps / done.fct as f64
             }),
             drops: world.counters.drops,
+            resent: 100.0 * world.counters.resent as f64 / (world.counters.data as f64).max(1.0),
         }
     }
 }
@@ -185,9 +197,6 @@ pub struct Options {
     /// Seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Instead: on the topology of this TOML file, all hosts send 1 MB to the last one.
-    #[arg(long)]
-    topology: Option<std::path::PathBuf>,
     /// Switches take the shortest queue of all shortest paths, per packet.
     #[arg(long)]
     adaptive: bool,
@@ -199,14 +208,6 @@ pub fn command(options: Options) -> Result<ExitCode> {
         adaptive: options.adaptive,
         ..options.scheme.reference()
     };
-    if let Some(path) = &options.topology {
-        let topology = Topology::from_file(path)?;
-        let dst = topology.hosts.saturating_sub(1);
-        let messages = workload::incast(dst, 1_000_000);
-        let outcome = Case::Incast(dst).run_on(&topology, messages, dst, config, options.seed);
-        println!("{}", serde_json::to_string(&outcome)?);
-        return Ok(ExitCode::SUCCESS);
-    }
     let incasts = [2, 8, 64, 256].map(Case::Incast);
     for case in incasts
         .into_iter()

@@ -28,12 +28,12 @@ pub struct Options {
 /// Measures and writes everything.
 pub fn run(options: Options) -> Result<ExitCode> {
     std::fs::create_dir_all(&options.out)?;
-    let lines = goals::measure(options.goals);
+    let lines = goals::measure(&options.goals);
     std::fs::write(
         options.out.join("goals.json"),
         serde_json::to_string_pretty(&lines)?,
     )?;
-    std::fs::write(options.out.join("goals.csv"), csv(&lines))?;
+    std::fs::write(options.out.join("goals.csv"), goals::csv(&lines))?;
     let mut page = page_head(&lines);
     if options.goals.clusters {
         for anchor in Anchors::load()?
@@ -52,25 +52,6 @@ pub fn run(options: Options) -> Result<ExitCode> {
     std::fs::write(options.out.join("index.html"), page + "</body></html>\n")?;
     println!("{}", options.out.join("index.html").display());
     Ok(ExitCode::SUCCESS)
-}
-
-fn csv(lines: &[Line]) -> String {
-    let mut text = String::from("row,what,result,must,at_most,met\n");
-    for line in lines {
-        let Line {
-            row,
-            what,
-            got,
-            must,
-            at_most,
-        } = line;
-        let _ = writeln!(
-            text,
-            "{row},\"{what}\",{got},{must},{at_most},{}",
-            line.met()
-        );
-    }
-    text
 }
 
 fn page_head(lines: &[Line]) -> String {
@@ -99,7 +80,7 @@ fn plot(path: &Path, anchor: &ClusterAnchor, ms: u64) -> Result<()> {
         ..Cluster::paper(anchor.traffic, anchor.load)
     };
     let summary = cluster.run(Scheme::Auto.reference(), Scheme::Auto.name());
-    let ours = at_percentiles(&summary.buckets, |bucket| bucket.p99);
+    let ours = at_percentiles(&summary.slowdowns, 5000).map(|bucket| bucket.p99);
     let top = ours.iter().chain(&anchor.p99).copied().fold(1.0, f64::max) * 1.1;
     let title = format!(
         "{} {:.0} %: p99 slowdown",

@@ -35,14 +35,18 @@ pub enum Scheme {
     AutoInt,
     /// The default with marks only.
     AutoMarks,
+    /// The default with nothing but priority pause.
+    AutoPause,
     /// Swift.
     Swift,
     /// No congestion control, only flow control.
     Off,
     /// InfiniBand without congestion control.
     IbOff,
-    /// InfiniBand with annex A10.
+    /// InfiniBand with annex A10 and the values that Qiao ships.
     IbCca,
+    /// InfiniBand with annex A10 and the values of the ibccconfig(8) example.
+    IbCcaExample,
     /// InfiniBand with the default.
     IbAuto,
 }
@@ -61,10 +65,12 @@ impl Scheme {
             Self::AutoDelay => "auto, delay only",
             Self::AutoInt => "auto, telemetry",
             Self::AutoMarks => "auto, marks only",
+            Self::AutoPause => "auto, pause only",
             Self::Swift => "swift",
             Self::Off => "flow control only",
             Self::IbOff => "IB, credits only",
             Self::IbCca => "IB, annex A10",
+            Self::IbCcaExample => "IB, annex A10 example",
             Self::IbAuto => "IB, auto",
         }
     }
@@ -92,6 +98,13 @@ impl Scheme {
             rtt: true,
             floor_ns: true,
             buffer: 32 << 20,
+            loss: 0.0,
+            selective: false,
+            ack_every: 1,
+            slow: None,
+            notify_interval: 0,
+            death: None,
+            rival: None,
             tuning: |port| Tuning::Dcqcn(DcqcnTuning::vendor(port.link_mbps, false)),
         };
         let auto = Config {
@@ -123,6 +136,11 @@ impl Scheme {
                 ..auto
             },
             Self::AutoMarks => Config { rtt: false, ..auto },
+            Self::AutoPause => Config {
+                rtt: false,
+                red: None,
+                ..auto
+            },
             Self::Swift => Config {
                 tuning: |port| Tuning::Swift(SwiftTuning::new(port)),
                 ..auto
@@ -138,6 +156,10 @@ impl Scheme {
                 ..infiniband
             },
             Self::IbCca => Config {
+                tuning: |_| Tuning::IbCca(IbCcaTuning::SHIPPED),
+                ..infiniband
+            },
+            Self::IbCcaExample => Config {
                 tuning: |_| Tuning::IbCca(IbCcaTuning::EXAMPLE),
                 ..infiniband
             },

@@ -38,28 +38,43 @@ pub struct Bucket {
     pub p99: f64,
 }
 
-/// `count` buckets with the same number of messages, by size.
-pub fn buckets(done: &[Done], count: usize) -> Vec<Bucket> {
-    let mut sorted: Vec<(u64, f64)> = done
-        .iter()
-        .map(|d| (d.message.bytes, slowdown(d)))
-        .collect();
-    sorted.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
-    (0..count)
-        .filter_map(|i| {
-            let part = sorted.get(i * sorted.len() / count..(i + 1) * sorted.len() / count)?;
-            let bytes = part.last()?.0;
-            let mut slow: Vec<f64> = part.iter().map(|&(_, slow)| slow).collect();
-            slow.sort_by(f64::total_cmp);
-            let at = |q| quantile(&slow, q);
-            Some(Bucket {
-                bytes,
-                p50: at(0.5),
-                p95: at(0.95),
-                p99: at(0.99),
-            })
-        })
-        .collect()
+/// Slowdowns of many messages, by size.
+#[derive(Clone, Debug)]
+pub struct Slowdowns(Vec<(u64, f64)>);
+
+impl Slowdowns {
+    /// Those of `done`.
+    pub fn new(done: &[Done]) -> Self {
+        let of = |done: &Done| (done.message.bytes, slowdown(done));
+        let mut sorted: Vec<(u64, f64)> = done.iter().map(of).collect();
+        sorted.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        Self(sorted)
+    }
+
+    /// Number of messages.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The messages between two percentiles of size.
+    pub fn part(&self, from: f64, to: f64) -> Bucket {
+        let index = |percent: f64| (self.0.len() as f64 * percent / 100.0) as usize;
+        let part = self.0.get(index(from)..index(to)).unwrap_or_default();
+        let mut slow: Vec<f64> = part.iter().map(|&(_, slow)| slow).collect();
+        slow.sort_by(f64::total_cmp);
+        Bucket {
+            bytes: part.last().map_or(0, |last| last.0),
+            p50: quantile(&slow, 0.5),
+            p95: quantile(&slow, 0.95),
+            p99: quantile(&slow, 0.99),
+        }
+    }
+
+    /// `count` parts with the same number of messages.
+    pub fn parts(&self, count: usize) -> impl Iterator<Item = Bucket> + '_ {
+        let step = 100.0 / count as f64;
+        (0..count).map(move |i| self.part(i as f64 * step, (i + 1) as f64 * step))
+    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ const RESERVE: u64 = 4 * 1024;
 /// How far below the pause threshold an ingress must fall to resume.
 const RESUME_OFFSET: u64 = 3 * 1024;
 /// Wire bytes of a pause frame in the reference simulator.
-const PAUSE_BYTES: u16 = 43;
+pub const PAUSE_BYTES: u16 = 43;
 
 /// Buffer of a switch.
 #[derive(Clone, Debug)]
@@ -170,7 +170,8 @@ impl World {
             } else {
                 self.release(node - self.hosts.len(), in_port, size);
             }
-            if self.marks(index) {
+            let victim = std::mem::take(&mut self.ports[index as usize].victim);
+            if !(victim && self.is_inner(index)) && self.marks(index) {
                 self.packets[packet as usize].marked = true;
                 self.counters.marks += 1;
             }
@@ -193,6 +194,13 @@ impl World {
             Some(size) => self.may_send(index, size),
             None => false,
         }
+    }
+
+    /// Whether a switch is at the other end. A port to a host marks also as a victim, which is what
+    /// Victim_Mask is for (IBTA volume 1, A10.2.1): the host may be the slow one.
+    fn is_inner(&self, index: u32) -> bool {
+        let peer = self.ports[index as usize].peer;
+        self.ports[peer as usize].node as usize >= self.hosts.len()
     }
 
     /// Whether the packet that leaves is marked, from the queue behind it.

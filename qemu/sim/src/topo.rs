@@ -122,6 +122,42 @@ impl Topology {
         }
     }
 
+    /// A dragonfly: `groups` groups of `routers` routers in a full mesh, `hosts_per_router` hosts
+    /// each, and one cable between any two groups, spread over the routers of a group.
+    pub fn dragonfly(groups: u32, routers: u32, hosts_per_router: u32, gbps: u32) -> Self {
+        const NEAR_NS: u32 = 500;
+        const FAR_NS: u32 = 2000;
+        let switches = groups * routers;
+        let hosts = switches * hosts_per_router;
+        let link = |a, b, delay_ns| Link {
+            a,
+            b,
+            gbps,
+            delay_ns,
+        };
+        let router = |group: u32, index: u32| hosts + group * routers + index % routers;
+        let mut links: Vec<Link> = (0..hosts)
+            .map(|host| link(host, hosts + host / hosts_per_router, NEAR_NS))
+            .collect();
+        for group in 0..groups {
+            for a in 0..routers {
+                links.extend(
+                    (a + 1..routers).map(|b| link(router(group, a), router(group, b), NEAR_NS)),
+                );
+            }
+            // The i-th other group hangs on router i of a group.
+            for other in group + 1..groups {
+                let (a, b) = (router(group, other - 1), router(other, group));
+                links.push(link(a, b, FAR_NS));
+            }
+        }
+        Self {
+            hosts,
+            switches,
+            links,
+        }
+    }
+
     /// A topology from a TOML file with `hosts`, `switches` and `[[links]]`.
     pub fn from_file(path: &std::path::Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
@@ -248,6 +284,15 @@ mod tests {
         let topology = Topology::fat_tree(5, 4, 16, 100, 400);
         assert_eq!((topology.hosts, topology.switches), (320, 56));
         assert_eq!(topology.links.len(), 480);
+        topology.check().unwrap();
+    }
+
+    #[test]
+    fn a_dragonfly_joins_all_groups() {
+        let topology = Topology::dragonfly(9, 4, 2, 100);
+        assert_eq!((topology.hosts, topology.switches), (72, 36));
+        // 72 hosts, 6 cables in each of 9 groups, 36 between groups.
+        assert_eq!(topology.links.len(), 72 + 54 + 36);
         topology.check().unwrap();
     }
 

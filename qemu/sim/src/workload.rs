@@ -208,6 +208,24 @@ pub fn incast(fan_in: u32, bytes: u64) -> Vec<Message> {
         .collect()
 }
 
+/// Every host to one other, each to a different one.
+pub fn permutation(hosts: u32, bytes: u64, seed: u64) -> Vec<Message> {
+    let mut rng = rng(seed, 4);
+    // Sattolo's shuffle makes one cycle, so that nobody is its own receiver.
+    let mut to: Vec<u32> = (0..hosts).collect();
+    for i in (1..hosts).rev() {
+        to.swap(i as usize, below(&mut rng, i) as usize);
+    }
+    let pair = |(src, dst): (usize, u32)| Message {
+        start: 0,
+        src: src as u32,
+        dst,
+        bytes,
+        tag: 0,
+    };
+    to.into_iter().enumerate().map(pair).collect()
+}
+
 /// Every host to every other.
 pub fn all_to_all(hosts: u32, bytes: u64) -> Vec<Message> {
     let pairs = (0..hosts).flat_map(|src| (1..hosts).map(move |i| (src, (src + i) % hosts)));
@@ -240,6 +258,15 @@ mod tests {
         let make = |seed| Poisson::new(&WEB_SEARCH, 32, 100, 0.5, 1_000_000_000, seed);
         assert!(make(3).eq(make(3)));
         assert!(!make(3).eq(make(4)));
+    }
+
+    #[test]
+    fn a_permutation_has_no_fixed_point() {
+        let messages = permutation(100, 1, 3);
+        let mut receivers: Vec<u32> = messages.iter().map(|message| message.dst).collect();
+        assert!(messages.iter().all(|message| message.src != message.dst));
+        receivers.sort_unstable();
+        assert!(receivers.into_iter().eq(0..100));
     }
 
     #[test]

@@ -5,67 +5,16 @@
 use qiao_cc::{Hop, Params, Port as CcPort, Tuning, MAX_HOPS};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use crate::collective::Collective;
+pub use crate::config::{Config, Red, Slow, RIVAL};
 use crate::host::{Flow, Host};
 use crate::queue::{EventQueue, Time, NEVER};
 use crate::switch::Switch;
 use crate::topo::{Routes, Topology};
-use crate::workload::Message;
+use crate::workload::{uniform, Message};
 
 /// Index that refers to nothing.
 pub const NONE: u32 = u32::MAX;
-
-/// ECN marking of a port that is `gbps` fast: thresholds in bytes per 25 Gb/s.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Red {
-    /// No mark up to here.
-    pub min: u64,
-    /// All marked above.
-    pub max: u64,
-    /// Probability at `max`.
-    pub p_max: f64,
-}
-
-/// What is the same for the whole fabric.
-#[derive(Clone, Copy, Debug)]
-pub struct Config {
-    /// Payload of a full packet.
-    pub mtu: u32,
-    /// Headers of a data packet without telemetry.
-    pub header: u32,
-    /// Size of an acknowledgement without telemetry.
-    pub ack: u32,
-    /// Whether switches write telemetry, which costs 42 bytes in data and acknowledgements.
-    pub telemetry: bool,
-    /// Marking, or none.
-    pub red: Option<Red>,
-    /// Whether acknowledgements have a class of their own above data.
-    pub ack_class: bool,
-    /// Whether a rate change also moves the packet that already waits for its turn.
-    pub pace_again: bool,
-    /// Native InfiniBand: link-level credits of this many bytes per port and virtual lane, and FECN
-    /// instead of ECN. `None` is Ethernet with priority pause.
-    pub credits: Option<u64>,
-    /// Whether switches take the shortest queue of all shortest paths, per packet.
-    pub adaptive: bool,
-    /// Time from the end of an event in the adapter to its effect, through the host; 0 makes the
-    /// adapter decide per acknowledgement.
-    pub host: Time,
-    /// Share of events that the host never sees. Their content stays in the adapter.
-    pub event_loss: f64,
-    /// From when, and for how long, the host does nothing.
-    pub stall: Option<(Time, Time)>,
-    /// Whether adapters measure round trips.
-    pub rtt: bool,
-    /// Serialisation and pacing in whole nanoseconds, rounded down, as ns-3 does it.
-    pub floor_ns: bool,
-    /// Shared buffer of a switch in bytes.
-    pub buffer: u64,
-    /// The congestion control; its base round trip is set from the topology.
-    pub tuning: fn(&CcPort) -> Tuning,
-}
-
-/// Telemetry header of an acknowledgement in bytes: five hops of eight bytes and two bytes more.
-const TELEMETRY_BYTES: u32 = 42;
 
 /// Kinds of packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,6 +59,10 @@ pub struct Packet {
     pub kind: Kind,
     /// Congestion was met.
     pub marked: bool,
+    /// The sender asks for an acknowledgement.
+    pub ask: bool,
+    /// In an acknowledgement: the receiver notifies the sender.
+    pub notify: bool,
     /// Hops in the telemetry.
     pub hops: u8,
 }
@@ -160,6 +113,8 @@ pub struct Port {
     pub starved: Time,
     /// Time that data waited for credits.
     pub waited: Time,
+    /// The next data packet has waited for credits: the port is a victim and no root.
+    pub victim: bool,
     /// Pending transmit event.
     pub event: Time,
     /// The peer has paused data.
@@ -199,6 +154,16 @@ pub struct Counters {
     pub resent: u64,
     /// Packets dropped for want of buffer.
     pub drops: u64,
+    /// Data packets lost on a link.
+    pub lost: u64,
+    /// Retransmission timeouts.
+    pub timeouts: u64,
+    /// Notifications that receivers sent.
+    pub notifications: u64,
+    /// Hosts whose adapter went on without its driver.
+    pub fallbacks: u64,
+    /// Longest time that one of them waited for an answer.
+    pub slowest_fallback: Time,
     /// Data packets marked.
     pub marks: u64,
     /// Pause frames.
@@ -245,6 +210,10 @@ pub struct World {
     pub routes: Routes,
     /// Congestion control parameters of all hosts.
     pub params: Params,
+    /// Those of the messages with [`RIVAL`].
+    pub rival: Params,
+    /// Which messages wait for which, if any do.
+    pub collective: Option<Collective>,
     /// Randomness of marking.
     pub rng: Xoshiro256PlusPlus,
     /// Counters.
@@ -269,9 +238,28 @@ pub mod kind {
     pub const CREDIT: u32 = 4;
     /// The host reads the pending event of flow `a`.
     pub const READ: u32 = 5;
+    /// Slow host `a` has taken a packet.
+    pub const TAKEN: u32 = 6;
+    /// The retransmission timer of flow `a`.
+    pub const TIMEOUT: u32 = 7;
+    /// Message `a` of a collective begins.
+    pub const POST: u32 = 8;
 }
 
 impl World {
+    /// A fabric with traffic whose messages wait for each other.
+    pub fn with_collective(
+        topology: &Topology,
+        config: Config,
+        traffic: Box<dyn Iterator<Item = Message>>,
+        seed: u64,
+        collective: Collective,
+    ) -> Self {
+        let mut world = Self::new(topology, config, traffic, seed);
+        world.collective = Some(collective);
+        world
+    }
+
     /// A fabric with traffic, which must be in time order.
     pub fn new(
         topology: &Topology,
@@ -294,6 +282,14 @@ impl World {
                 delays.extend([tx, tx + port.delay]);
             }
         }
+        let params = Params {
+            port: CcPort {
+                link_mbps: 0,
+                base_rtt_ns: 0,
+                mtu: config.mtu,
+            },
+            tuning: Tuning::Auto,
+        };
         let mut world = Self {
             config,
             events: EventQueue::new(delays),
@@ -307,14 +303,9 @@ impl World {
             flow_hops: Vec::new(),
             free_flows: Vec::new(),
             routes,
-            params: Params {
-                port: CcPort {
-                    link_mbps: 0,
-                    base_rtt_ns: 0,
-                    mtu: config.mtu,
-                },
-                tuning: Tuning::Hpcc(qiao_cc::HpccTuning::new(1, 95)),
-            },
+            params,
+            rival: params,
+            collective: None,
             rng: crate::workload::rng(seed, 3),
             counters: Counters::default(),
             done: Vec::new(),
@@ -346,6 +337,10 @@ impl World {
         self.params = Params {
             port: cc_port,
             tuning: (self.config.tuning)(&cc_port),
+        };
+        self.rival = Params {
+            tuning: self.config.rival.unwrap_or(self.config.tuning)(&cc_port),
+            ..self.params
         };
     }
 
@@ -396,9 +391,17 @@ impl World {
                     self.transmit(event.a);
                 }
                 kind::READ => self.read_event(event.a),
+                kind::TAKEN => self.packet_taken(event.a),
+                kind::TIMEOUT => self.time_out(event.a),
+                kind::POST => self.repost(event.a),
                 _ => self.wake(event.a),
             }
         }
+    }
+
+    /// Bytes of a flow that are acknowledged.
+    pub fn acked(&self, index: u32) -> u64 {
+        self.flows[index as usize].acked
     }
 
     /// Now.
@@ -423,9 +426,24 @@ impl World {
         let node = self.ports[port as usize].node;
         match self.packets[packet as usize].kind {
             Kind::Pause | Kind::Resume => self.receive_pause(port, packet),
-            _ if (node as usize) < self.hosts.len() => self.receive(node, packet),
+            _ if (node as usize) < self.hosts.len() => {
+                if self.is_lost(packet) {
+                    let size = u64::from(self.packets[packet as usize].size);
+                    self.return_credits(port, size);
+                    self.counters.lost += 1;
+                    self.free(packet);
+                } else {
+                    self.receive(node, packet);
+                }
+            }
             _ => self.forward(port, packet),
         }
+    }
+
+    fn is_lost(&mut self, packet: u32) -> bool {
+        self.config.loss > 0.0
+            && self.packets[packet as usize].kind == Kind::Data
+            && uniform(&mut self.rng) < self.config.loss
     }
 
     fn receive_pause(&mut self, index: u32, packet: u32) {
@@ -489,6 +507,7 @@ impl World {
             if port.starved != NEVER {
                 port.waited += now - port.starved;
                 port.starved = NEVER;
+                port.victim = true;
             }
             return !port.paused;
         }
@@ -578,48 +597,26 @@ impl World {
         self.free_packets.push(packet);
     }
 
-    /// Share of all port time up to now that was spent in pause.
+    /// Time up to now for which link flow control held port `index`.
+    pub fn held(&self, index: u32) -> Time {
+        let port = &self.ports[index as usize];
+        let paused = if port.paused {
+            self.now() - port.paused_at
+        } else {
+            0
+        };
+        let starved = if port.starved == NEVER {
+            0
+        } else {
+            self.now() - port.starved
+        };
+        port.paused_for + paused + port.waited + starved
+    }
+
+    /// Share of all port time up to now for which link flow control held the port.
     pub fn pause_share(&self) -> f64 {
-        let now = self.now().max(1);
-        let paused =
-            |port: &Port| port.paused_for + if port.paused { now - port.paused_at } else { 0 };
-        let total: u64 = self.ports.iter().map(paused).sum();
-        total as f64 / (now as f64 * self.ports.len() as f64)
-    }
-}
-
-impl Config {
-    /// Wire bytes of a data packet.
-    #[inline]
-    pub fn data_size(&self, payload: u32) -> u32 {
-        payload + self.header + if self.telemetry { TELEMETRY_BYTES } else { 0 }
-    }
-
-    /// Wire bytes of an acknowledgement.
-    #[inline]
-    pub fn ack_size(&self) -> u32 {
-        // Without telemetry an acknowledgement is padded to the smallest frame.
-        if self.telemetry {
-            46 + TELEMETRY_BYTES
-        } else {
-            self.ack
-        }
-    }
-
-    /// Serialisation time.
-    #[inline]
-    pub fn tx_time(&self, port: &Port, size: u32) -> Time {
-        self.round(u64::from(size) * port.byte_ps)
-    }
-
-    /// Rounds as the reference simulator does, if asked to.
-    #[inline]
-    pub fn round(&self, time: Time) -> Time {
-        if self.floor_ns {
-            time / 1000 * 1000
-        } else {
-            time
-        }
+        let total: u64 = (0..self.ports.len()).map(|i| self.held(i as u32)).sum();
+        total as f64 / (self.now().max(1) as f64 * self.ports.len() as f64)
     }
 }
 
@@ -647,6 +644,7 @@ fn build_ports(topology: &Topology, config: &Config) -> (Vec<Port>, NodePorts) {
                 credits: config.credits.unwrap_or(u64::MAX),
                 starved: NEVER,
                 waited: 0,
+                victim: false,
                 event: NEVER,
                 paused: false,
                 paused_at: 0,

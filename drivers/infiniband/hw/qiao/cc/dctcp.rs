@@ -53,16 +53,7 @@ impl Algorithm for Dctcp {
     type State = State;
 
     fn start(_port: &Port, _tuning: &Tuning, _now_ns: u64) -> State {
-        State {
-            rate: Rate::LINE,
-            alpha: ONE_Q30,
-            round_end: 0,
-            cut_end: 0,
-            acked: 0,
-            marked: 0,
-            started: false,
-            cutting: false,
-        }
+        State::at(Rate::LINE)
     }
 
     fn on_event(port: &Port, tuning: &Tuning, state: &mut State, event: &Event) -> Action {
@@ -95,6 +86,20 @@ impl Algorithm for Dctcp {
 }
 
 impl State {
+    /// A flow that has `rate` already.
+    pub(crate) const fn at(rate: Rate) -> Self {
+        Self {
+            rate,
+            alpha: ONE_Q30,
+            round_end: 0,
+            cut_end: 0,
+            acked: 0,
+            marked: 0,
+            started: false,
+            cutting: false,
+        }
+    }
+
     fn close_round(&mut self, tuning: &Tuning, sent_to: u32) {
         // The first round only sets the yardstick: alpha keeps its initial one.
         if self.started {

@@ -58,6 +58,11 @@ pub struct FlowState(State);
 const _: () = assert!(size_of::<FlowState>() <= FLOW_STATE_MAX);
 
 impl FlowState {
+    /// A flow that goes on under DCTCP.
+    pub(crate) const fn resume(state: dctcp::State) -> Self {
+        Self(State::Dctcp(state))
+    }
+
     /// The state of a flow that starts at device time `now_ns`.
     pub fn start(params: &Params, now_ns: u64) -> Self {
         let port = &params.port;

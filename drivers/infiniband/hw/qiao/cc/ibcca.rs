@@ -9,7 +9,17 @@ use crate::Algorithm;
 /// Nanoseconds of a unit of the CCTI timer.
 const TIMER_UNIT_NS: u64 = 1024;
 
-/// Attributes of CACongestionSetting for one service level; the table is linear.
+/// Shape of the congestion control table (CCT).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Table {
+    /// Entry i delays the next packet by i packet times.
+    Linear,
+    /// The delay grows with the square of the index and is one packet time at this one: a few
+    /// notifications, which flows that are not the cause get too, cost next to nothing.
+    Square(u16),
+}
+
+/// Attributes of CACongestionSetting for one service level, and its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning {
     /// CCTI_Timer in units of 1.024 us.
@@ -20,6 +30,8 @@ pub struct Tuning {
     pub limit: u16,
     /// CCTI_Min.
     pub min: u16,
+    /// CCT.
+    pub table: Table,
 }
 
 impl Tuning {
@@ -29,7 +41,32 @@ impl Tuning {
         increase: 1,
         limit: 127,
         min: 0,
+        table: Table::Linear,
     };
+
+    /// The values that Qiao ships, since the specification gives none.
+    pub const SHIPPED: Self = Self {
+        timer: 4,
+        increase: 1,
+        limit: 127,
+        min: 0,
+        table: Table::Square(8),
+    };
+}
+
+impl Table {
+    /// The rate that entry `index` stands for.
+    fn rate(self, index: u16) -> Rate {
+        let index = u32::from(index);
+        match self {
+            Self::Linear => Rate::LINE.scaled(1, index.saturating_add(1)),
+            Self::Square(one) => {
+                let one = u32::from(one.max(1));
+                let unit = one.saturating_mul(one);
+                Rate::LINE.scaled(unit, unit.saturating_add(index.saturating_mul(index)))
+            }
+        }
+    }
 }
 
 /// State of a flow.
@@ -68,14 +105,12 @@ impl Algorithm for IbCca {
             .index
             .saturating_add(rise)
             .min(tuning.limit.max(tuning.min));
-        // Entry i of the linear table delays the next packet by i packet times.
-        let parts = u32::from(state.index).saturating_add(1);
         let next = state
             .at_ns
             .saturating_add(period)
             .saturating_sub(event.now_ns);
         Action {
-            rate: Rate::LINE.scaled(1, parts),
+            rate: tuning.table.rate(state.index),
             window: Action::UNLIMITED,
             wake_ns: if state.index > tuning.min {
                 clamp_u32(next.max(1))

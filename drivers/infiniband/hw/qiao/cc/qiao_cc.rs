@@ -27,6 +27,7 @@ mod hpcc;
 mod ibcca;
 mod swift;
 mod telemetry;
+mod watch;
 
 pub use auto::Auto;
 pub use dcqcn::{Dcqcn, Tuning as DcqcnTuning};
@@ -35,9 +36,10 @@ pub use event::{Action, Event, Port, Telemetry};
 pub use fixed::Rate;
 pub use flow::{on_event, FlowState, Params, Tuning, FLOW_STATE_MAX};
 pub use hpcc::{Hpcc, Tuning as HpccTuning};
-pub use ibcca::{IbCca, Tuning as IbCcaTuning};
+pub use ibcca::{IbCca, Table as IbCcaTable, Tuning as IbCcaTuning};
 pub use swift::{Swift, Tuning as SwiftTuning};
 pub use telemetry::{most_loaded, Hop, MAX_HOPS};
+pub use watch::{fall_back, fallback, PauseWatch, FALLBACK_NS};
 
 /// A congestion control law.
 pub trait Algorithm {
