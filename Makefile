@@ -151,6 +151,10 @@ sim-validate: root ## compare the simulator with published results of congestion
 sim-bench: root ## speed of the simulator at 320 and at 10,240 hosts
 	@$(SIM) bench
 
+.PHONY: cc-bench
+cc-bench: root ## nanoseconds per event of congestion control, at 1 to 262,144 flows
+	@$(CARGO) bench --locked --quiet --manifest-path qemu/Cargo.toml --package qiao_cc
+
 .PHONY: cc-report
 cc-report: root ## a page with the goals of congestion control and plots, in the folder OUT=
 	@$(SIM) report --clusters --out $(or $(OUT),$(error say where to with OUT=FOLDER))

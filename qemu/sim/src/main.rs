@@ -4,6 +4,7 @@
 
 mod anchors;
 mod bench;
+mod canvas;
 mod cluster;
 mod collective;
 mod command;

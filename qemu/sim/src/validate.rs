@@ -171,14 +171,14 @@ fn small_cases(anchors: &[Small], seeds: u64) -> Score {
 }
 
 /// Size percentiles at which the published curves were read.
-const READ_AT: [f64; 5] = [2.0, 50.0, 70.0, 90.0, 99.0];
+pub const READ_AT: [f64; 5] = [2.0, 50.0, 70.0, 90.0, 99.0];
 
 /// Slowdowns where the published curves were read. A point of those curves is one percent of the
 /// messages by size (the step of the authors' script) and lies at its upper end.
 ///
 /// A quantile needs messages: where one percent has fewer than `enough`, as much more around its
 /// middle is taken, up to ten percent.
-pub fn at_percentiles(slowdowns: &Slowdowns, enough: usize) -> [Bucket; 5] {
+fn at_percentiles(slowdowns: &Slowdowns, enough: usize) -> [Bucket; 5] {
     let width = 100.0 * enough as f64 / slowdowns.len().max(1) as f64;
     READ_AT.map(|percent| {
         let middle = percent - 0.5;

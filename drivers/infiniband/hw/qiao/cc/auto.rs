@@ -26,7 +26,7 @@ const TARGET_SHIFT: u32 = 2;
 /// The same where telemetry gives the queue itself, without the noise of a round trip.
 const EXACT_TARGET_SHIFT: u32 = 4;
 /// Part of the bandwidth-delay product that a new flow sends unasked. Nothing can be known before
-/// the first acknowledgement, so this part times the senders of an incast is what a switch needs.
+/// the first acknowledgment, so this part times the senders of an incast is what a switch needs.
 const START_SHIFT: u32 = 3;
 /// Window that each acknowledged byte of the start adds: half a bandwidth-delay product in one
 /// round trip, and clocked by the share of the bottleneck that the start got.
@@ -66,7 +66,7 @@ pub struct State {
     marks: bool,
     /// Telemetry still shows the time before the window that counts.
     stale: bool,
-    /// An acknowledgement has come.
+    /// An acknowledgment has come.
     answered: bool,
 }
 

@@ -3,10 +3,10 @@
 //! Fixed-point arithmetic: no float, no 128-bit, no operation that can overflow or divide by zero.
 
 /// `1.0` in Q16.
-pub const ONE_Q16: u32 = 1 << 16;
+pub(crate) const ONE_Q16: u32 = 1 << 16;
 
 /// `1.0` in Q30.
-pub const ONE_Q30: u32 = 1 << 30;
+pub(crate) const ONE_Q30: u32 = 1 << 30;
 
 /// A sending rate as a fraction of the port rate in Q24.
 ///
@@ -100,7 +100,7 @@ impl Rate {
 
 /// `num / den`, and 0 when `den` is 0.
 #[inline]
-pub const fn div(num: u64, den: u64) -> u64 {
+pub(crate) const fn div(num: u64, den: u64) -> u64 {
     match num.checked_div(den) {
         Some(quotient) => quotient,
         None => 0,
@@ -109,7 +109,7 @@ pub const fn div(num: u64, den: u64) -> u64 {
 
 /// `value` as a `u32`, saturating.
 #[inline]
-pub const fn clamp_u32(value: u64) -> u32 {
+pub(crate) const fn clamp_u32(value: u64) -> u32 {
     if value > u32::MAX as u64 {
         u32::MAX
     } else {
@@ -119,19 +119,19 @@ pub const fn clamp_u32(value: u64) -> u32 {
 
 /// `a * b / den` with a 64-bit product, saturating, and 0 when `den` is 0.
 #[inline]
-pub const fn mul_div(a: u32, b: u32, den: u32) -> u32 {
+pub(crate) const fn mul_div(a: u32, b: u32, den: u32) -> u32 {
     clamp_u32(div((a as u64).saturating_mul(b as u64), den as u64))
 }
 
 /// `a * b` for two Q16 factors, saturating.
 #[inline]
-pub const fn mul_q16(a: u32, b: u32) -> u32 {
+pub(crate) const fn mul_q16(a: u32, b: u32) -> u32 {
     clamp_u32((a as u64).saturating_mul(b as u64) >> 16)
 }
 
 /// `a * b` for `b` in Q30.
 #[inline]
-pub const fn mul_q30(a: u32, b: u32) -> u32 {
+pub(crate) const fn mul_q30(a: u32, b: u32) -> u32 {
     clamp_u32((a as u64).saturating_mul(b as u64) >> 30)
 }
 
@@ -139,7 +139,7 @@ pub const fn mul_q30(a: u32, b: u32) -> u32 {
 ///
 /// This is what replaces a periodic timer: `n` missed periods of a decay cost `log2(n)` steps.
 #[inline]
-pub const fn pow_q30(base: u32, exponent: u64) -> u32 {
+pub(crate) const fn pow_q30(base: u32, exponent: u64) -> u32 {
     let mut result = ONE_Q30;
     let mut square = base;
     let mut left = exponent;
@@ -157,7 +157,7 @@ pub const fn pow_q30(base: u32, exponent: u64) -> u32 {
 ///
 /// The mantissa is a quadratic through both ends, at most 0.009 off.
 #[inline]
-pub const fn log2_q16(x: u32) -> u32 {
+pub(crate) const fn log2_q16(x: u32) -> u32 {
     let Some(top) = x.checked_ilog2() else {
         return 0;
     };
@@ -175,13 +175,13 @@ pub const fn log2_q16(x: u32) -> u32 {
 
 /// The largest integer whose square is at most `x`.
 #[inline]
-pub const fn isqrt(x: u64) -> u32 {
+pub(crate) const fn isqrt(x: u64) -> u32 {
     x.isqrt() as u32
 }
 
 /// Whether sequence number `a` is after `b`, modulo 2^32.
 #[inline]
-pub const fn after(a: u32, b: u32) -> bool {
+pub(crate) const fn after(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) > 0
 }
 
