@@ -19,6 +19,7 @@ mod rdma {
     mod device;
     mod event;
     mod gate;
+    mod mad;
     mod mr;
     mod object;
     mod pd;
@@ -72,6 +73,11 @@ mod rdma {
             PortEvent,
             QpEvent,
             QpHandle, //
+        },
+        mad::{
+            Mad,
+            MadRequest,
+            PortModify, //
         },
         mr::{
             Mr,

@@ -4,6 +4,7 @@
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
+use super::Mad;
 use crate::bindings;
 use core::fmt::Write;
 use kernel::prelude::*;
@@ -358,17 +359,21 @@ pub struct PortImmutable {
     pub gid_tbl_len: u16,
     /// Entries of the P_Key table.
     pub pkey_tbl_len: u16,
+    /// Whether there are management datagrams. Without them, the core and its managers of
+    /// connections and multicast groups keep off the port.
+    pub mads: bool,
 }
 
 impl PortImmutable {
-    /// An InfiniBand link. Management is not there yet, without which `ib_mad`, the connection
-    /// manager and the multicast client must keep off: no MAD, SMI, CM or SA.
-    const CORE_CAP_FLAGS: u32 = bindings::RDMA_CORE_CAP_PROT_IB;
-
     /// Writes to the fields of `raw`, which the core has cleared.
     pub(super) fn write_to(&self, raw: &mut bindings::ib_port_immutable) {
         raw.gid_tbl_len = c_int::from(self.gid_tbl_len);
         raw.pkey_tbl_len = c_int::from(self.pkey_tbl_len);
-        raw.core_cap_flags = Self::CORE_CAP_FLAGS;
+        if self.mads {
+            raw.core_cap_flags = bindings::RDMA_CORE_PORT_IBA_IB;
+            raw.max_mad_size = Mad::SIZE as u32;
+        } else {
+            raw.core_cap_flags = bindings::RDMA_CORE_CAP_PROT_IB;
+        }
     }
 }

@@ -17,12 +17,15 @@ use super::{
     FwVersion,
     Gid,
     Guid,
+    Mad,
+    MadRequest,
     MrOps,
     Pd,
     PdOps,
     PortAttr,
     PortEvent,
     PortImmutable,
+    PortModify,
     Qp,
     QpOps,
     Ucontext,
@@ -110,6 +113,15 @@ pub trait Driver: Sized + Send + Sync + 'static {
     ///
     /// `EINVAL` if the table has no such entry.
     fn query_pkey(cx: &Cx<'_, Self>, port: u32, index: u16) -> Result<u16>;
+
+    /// Changes the port number `port`, which exists.
+    fn modify_port(cx: &Cx<'_, Self>, port: u32, modify: &PortModify) -> Result;
+
+    /// Has an agent of the device answer a management datagram, as if it had come in by the port
+    /// number `port`, which exists; [`None`] if it is for an agent of the host. May sleep.
+    ///
+    /// Called only if [`UnregisteredDevice::set_mads`] was.
+    fn process_mad(cx: &Cx<'_, Self>, port: u32, request: &MadRequest) -> Result<Option<Mad>>;
 }
 
 /// A registered device with what its driver has for it.
@@ -231,6 +243,12 @@ impl<T: Driver> UnregisteredDevice<T> {
         }
         // INVARIANT: From the core to us.
         Ok(Self(this))
+    }
+
+    /// Says that agents of the device answer management datagrams.
+    pub fn set_mads(&mut self) {
+        // SAFETY: The device is valid and not registered. The table is copied.
+        unsafe { bindings::ib_set_device_ops(self.as_raw(), &Shims::<T>::MAD_OPS) };
     }
 
     /// Returns what raises the events of the device. They go nowhere until it is registered.
@@ -377,6 +395,7 @@ impl<T: Driver> Shims<T> {
 
         get_dev_fw_str: Some(Self::get_dev_fw_str),
         get_port_immutable: Some(Self::get_port_immutable),
+        modify_port: Some(Self::modify_port),
         query_device: Some(Self::query_device),
         query_gid: Some(Self::query_gid),
         query_pkey: Some(Self::query_pkey),
@@ -423,6 +442,12 @@ impl<T: Driver> Shims<T> {
         ..pin_init::zeroed()
     };
 
+    /// What devices have whose agents answer management datagrams.
+    const MAD_OPS: bindings::ib_device_ops = bindings::ib_device_ops {
+        process_mad: Some(Self::process_mad),
+        ..pin_init::zeroed()
+    };
+
     /// Calls `f` with the device and the data of its registration.
     ///
     /// That `f` takes any lifetime keeps it from letting anything escape, and lets the data be
@@ -450,7 +475,7 @@ impl<T: Driver> Shims<T> {
     /// # Safety
     ///
     /// As for [`with_cx`](Self::with_cx).
-    unsafe fn with_port<R>(
+    pub(super) unsafe fn with_port<R>(
         raw: *mut bindings::ib_device,
         port: u32,
         f: impl for<'a> FnOnce(&Cx<'a, T>) -> Result<R>,

@@ -13,6 +13,7 @@ mod function;
 mod hello;
 mod kernel;
 mod lifecycle;
+mod mads;
 mod peer;
 mod pyverbs;
 mod softroce;
@@ -160,6 +161,7 @@ pub const ALL: &[Scenario] = &[
     kernel::SCENARIO,
     pyverbs::SCENARIO,
     events::SCENARIO,
+    mads::SCENARIO,
     device::SCENARIO,
     breach::SCENARIO,
     lifecycle::SCENARIO,

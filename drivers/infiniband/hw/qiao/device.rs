@@ -6,6 +6,7 @@ use crate::{
     ah::Ah,
     cq::Cq,
     hca::Hca,
+    mad,
     mr::{
         KeyVariants,
         Mr, //
@@ -32,8 +33,11 @@ use rdma::{
     FwVersion,
     Gid,
     Guid,
+    Mad,
+    MadRequest,
     PortAttr,
-    PortImmutable, //
+    PortImmutable,
+    PortModify, //
 };
 
 /// The driver as the RDMA core knows it.
@@ -148,7 +152,7 @@ impl rdma::Driver for Qiao {
     }
 
     fn port_immutable(cx: &Cx<'_, Self>, port: u32) -> Result<PortImmutable> {
-        cx.data().ports.immutable(port)
+        cx.data().ports.immutable(cx.data().hca(), port)
     }
 
     fn query_gid(cx: &Cx<'_, Self>, port: u32, index: u32) -> Result<Gid> {
@@ -157,5 +161,13 @@ impl rdma::Driver for Qiao {
 
     fn query_pkey(cx: &Cx<'_, Self>, port: u32, index: u16) -> Result<u16> {
         cx.data().ports.pkey(cx.data().hca(), port, index)
+    }
+
+    fn modify_port(cx: &Cx<'_, Self>, port: u32, modify: &PortModify) -> Result {
+        cx.data().ports.modify(cx.data().hca(), port, modify)
+    }
+
+    fn process_mad(cx: &Cx<'_, Self>, port: u32, request: &MadRequest) -> Result<Option<Mad>> {
+        mad::process(cx.data().hca(), u8::try_from(port)?, request)
     }
 }

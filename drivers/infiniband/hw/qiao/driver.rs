@@ -47,7 +47,10 @@ use kernel::{
     },
     time::Delta, //
 };
-use qiao_hw::bar;
+use qiao_hw::{
+    bar,
+    caps::feature, //
+};
 use rdma::{
     pci::{
         Anchored,
@@ -215,7 +218,10 @@ impl<'bound> Live<'bound> {
         let vectors = allocate_vectors(binding, &caps)?;
         // `allocate_vectors` asks for what fits.
         let comp_vectors = u16::try_from(vectors.count())?.saturating_sub(eq::FIRST_COMPLETION);
-        let device = UnregisteredDevice::<Qiao>::new()?;
+        let mut device = UnregisteredDevice::<Qiao>::new()?;
+        if caps.features.get() & feature::MAD != 0 {
+            device.set_mads();
+        }
         let master = BusMaster::new(dev, binding);
         let part = Part::new(binding, control, hal, master, device.handle());
         let hca = Hca::new(Parts {

@@ -120,6 +120,11 @@ impl<'bound> Hca<'bound> {
         Limits::from(&**self.caps())
     }
 
+    /// Returns whether the device has a feature.
+    pub(crate) fn has(&self, feature: u64) -> bool {
+        self.caps.features.get() & feature != 0
+    }
+
     /// Returns the command queue.
     pub(crate) fn cmd(&self) -> &CommandQueue<'bound> {
         &self.cmd

@@ -5,9 +5,12 @@
 use crate::hca::Hca;
 use kernel::prelude::*;
 use qiao_hw::{
+    caps::feature,
     cmd::{
         self,
+        port_change,
         LinkLayer,
+        ModifyPort,
         QueryGid,
         QueryPkey,
         QueryPort, //
@@ -20,6 +23,7 @@ use rdma::{
     PhysState,
     PortAttr,
     PortImmutable,
+    PortModify,
     PortState, //
 };
 
@@ -74,12 +78,28 @@ impl Ports {
         Ok((number, *self.0.get(index).ok_or(EINVAL)?))
     }
 
-    pub(crate) fn immutable(&self, port: u32) -> Result<PortImmutable> {
+    pub(crate) fn immutable(&self, hca: &Hca<'_>, port: u32) -> Result<PortImmutable> {
         let (_, limits) = self.get(port)?;
         Ok(PortImmutable {
             gid_tbl_len: limits.gid_table_len,
             pkey_tbl_len: limits.pkey_table_len,
+            mads: hca.has(feature::MAD),
         })
+    }
+
+    pub(crate) fn modify(&self, hca: &Hca<'_>, port: u32, modify: &PortModify) -> Result {
+        let (number, _) = self.get(port)?;
+        let mut cmd = ModifyPort::zeroed();
+        cmd.port = number;
+        if modify.set_caps != 0 || modify.clear_caps != 0 {
+            cmd.changes |= port_change::CAPABILITIES;
+            cmd.set_capabilities.set(modify.set_caps);
+            cmd.clear_capabilities.set(modify.clear_caps);
+        }
+        if modify.reset_qkey_violations {
+            cmd.changes |= port_change::RESET_QKEY_VIOLATIONS;
+        }
+        hca.cmd().exec(&cmd).map(drop)
     }
 
     pub(crate) fn query(&self, hca: &Hca<'_>, port: u32) -> Result<PortAttr> {

@@ -15,6 +15,7 @@ mod eq;
 mod fatal;
 mod hal;
 mod hca;
+mod mad;
 mod mr;
 mod object;
 mod page_list;

@@ -171,7 +171,7 @@ fn transport(hca: &Hca<'_>, ty: QpType) -> Result<qp::QpType> {
         QpType::Uc => (qp::QpType::Uc, feature::UC),
         QpType::Ud => (qp::QpType::Ud, feature::UD),
     };
-    if hca.caps().features.get() & needs == 0 {
+    if !hca.has(needs) {
         return Err(EOPNOTSUPP);
     }
     Ok(transport)

@@ -91,9 +91,9 @@ impl<'a> Endless<'a> {
             &format!("ibv_rc_pingpong -d {client} {options} localhost"),
             LONG,
         )?;
-        // Until each has a queue pair that sends.
+        // Until each has a queue pair that sends; those of the kernel for management do so, too.
         let both =
-            "until [ $(rdma resource show qp | grep -c 'state RTS') = 2 ]; do sleep 0.1; done";
+            "until [ $(rdma resource show qp | grep -c 'type RC .*state RTS') = 2 ]; do sleep 0.1; done";
         guest.run(both, SHORT)?;
         Ok(Self {
             programs: [server, client],

@@ -104,10 +104,13 @@ fn run(session: &Session, report: &mut Report) -> Result<()> {
         unreachable!("all functions are there");
     };
     let device = few.require_rdma_device()?;
+    let before = count_objects(guest)?;
     cases::run(report, guest, &format!("qiao-probe {device} calls"), LONG);
     let churn = format!("qiao-probe {device} churn {ATTEMPTS}");
     cases::run(report, guest, &churn, LONG);
-    report.test("exit with everything open", || abandon(guest, &device));
+    report.test("exit with everything open", || {
+        abandon(guest, &device, &before)
+    });
     report.test("what users did is not in the log", || {
         let lines = few.kernel_lines()?;
         ensure!(lines.is_empty(), "{}", lines.join("\n"));
@@ -125,29 +128,34 @@ fn run(session: &Session, report: &mut Report) -> Result<()> {
         let command = format!("{environment}python3 /{script} {one} {other}");
         cases::run(report, guest, &command, LONG);
     }
-    report.test("no object is left", || no_objects(guest));
+    report.test("no object is left", || no_objects(guest, &before));
     report.test("rmmod", || guest.run("rmmod qiao", SHORT).map(|_| ""));
     Ok(())
 }
 
-fn abandon(guest: &Guest, device: &str) -> Result<&'static str> {
+fn abandon(guest: &Guest, device: &str, before: &[u32]) -> Result<&'static str> {
     guest.run(&format!("qiao-probe {device} abandon"), SHORT)?;
-    no_objects(guest)
+    no_objects(guest, before)
 }
 
-/// An error if any object of any RDMA device exists, as restrack counts them.
-fn no_objects(guest: &Guest) -> Result<&'static str> {
+/// The counts of objects of each kind of each RDMA device, as restrack has them; those of the kernel are among them.
+fn count_objects(guest: &Guest) -> Result<Vec<u32>> {
     let listed = guest.run("rdma resource show", SHORT)?.stdout;
     let mut words = listed.split_whitespace();
-    let mut counts = 0;
+    let mut counts = Vec::new();
     while let Some(word) = words.next() {
         let ["pd" | "cq" | "qp" | "mr" | "ctx"] = [word] else {
             continue;
         };
-        let count: u32 = words.next().context("a kind without a count")?.parse()?;
-        ensure!(count == 0, "objects are left:\n{listed}");
-        counts += 1;
+        counts.push(words.next().context("a kind without a count")?.parse()?);
     }
-    ensure!(counts > 0, "no counts are shown:\n{listed}");
+    ensure!(!counts.is_empty(), "no counts are shown:\n{listed}");
+    Ok(counts)
+}
+
+/// An error if there are other objects than `before`.
+fn no_objects(guest: &Guest, before: &[u32]) -> Result<&'static str> {
+    let after = count_objects(guest)?;
+    ensure!(after == before, "{before:?} objects became {after:?}");
     Ok("")
 }
