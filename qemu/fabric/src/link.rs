@@ -3,6 +3,7 @@
 //! A link between two ports: order, delay, faults and counters.
 
 use crate::counters::Counters;
+use crate::credit::FlowControl;
 use crate::wire::{Frame, WireError};
 use rand::{rngs::SmallRng, Rng, SeedableRng};
 use std::collections::VecDeque;
@@ -51,11 +52,20 @@ pub struct Faults {
     pub delay_ns: u64,
 }
 
+/// What a link carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// A packet.
+    Packet(Frame),
+    /// A flow control message.
+    FlowControl(FlowControl),
+}
+
 #[derive(Debug)]
 struct InFlight {
     due: u64,
     to: End,
-    frame: Frame,
+    what: Arrival,
 }
 
 /// A link between two ports.
@@ -112,7 +122,7 @@ impl Link {
         self.injected
     }
 
-    /// Returns how many packets are in flight.
+    /// Returns how many packets and messages are in flight.
     pub fn in_flight(&self) -> usize {
         self.flying.len()
     }
@@ -138,21 +148,32 @@ impl Link {
             due = due.saturating_add(faults.reorder_ns);
         }
         if self.chance(faults.duplicate) {
-            self.fly(from.peer(), due, frame.clone());
+            self.fly(from.peer(), due, Arrival::Packet(frame.clone()));
         }
-        self.fly(from.peer(), due, frame);
+        self.fly(from.peer(), due, Arrival::Packet(frame));
     }
 
-    /// Returns the next packet that is due at `now`, with the end that gets it. A packet whose VCRC is
-    /// wrong is counted and dropped, as the link layer does (IBTA 7.8.2).
-    pub fn receive(&mut self, now: u64) -> Option<(End, Frame)> {
+    /// Sends a flow control message, which no fault concerns but the delay. It keeps its place among the packets, which it counts.
+    pub fn send_message(&mut self, from: End, now: u64, message: FlowControl) {
+        if self.up {
+            let due = now.saturating_add(self.faults.delay_ns);
+            self.fly(from.peer(), due, Arrival::FlowControl(message));
+        }
+    }
+
+    /// Returns what is due next at `now`, with the end that gets it. A packet whose VCRC is wrong is counted and dropped, as the
+    /// link layer does (IBTA 7.8.2).
+    pub fn receive(&mut self, now: u64) -> Option<(End, Arrival)> {
         while self.flying.front().is_some_and(|p| p.due <= now) {
-            let InFlight { to, frame, .. } = self.flying.pop_front()?;
+            let InFlight { to, what, .. } = self.flying.pop_front()?;
+            let Arrival::Packet(frame) = what else {
+                return Some((to, what));
+            };
             let counters = &mut self.counters[to.index()];
             counters.rcv_pkts += 1;
             counters.rcv_data += words(&frame);
             match frame.check_vcrc() {
-                Ok(()) => return Some((to, frame)),
+                Ok(()) => return Some((to, Arrival::Packet(frame))),
                 Err(WireError::Vcrc | WireError::Length) => counters.rcv_errors += 1,
                 Err(_) => unreachable!("check_vcrc has two errors"),
             }
@@ -160,7 +181,7 @@ impl Link {
         None
     }
 
-    /// Returns when the next packet is due, in nanoseconds.
+    /// Returns when the next packet or message is due, in nanoseconds.
     pub fn next_due(&self) -> Option<u64> {
         self.flying.front().map(|p| p.due)
     }
@@ -171,11 +192,11 @@ impl Link {
         hit
     }
 
-    fn fly(&mut self, to: End, due: u64, frame: Frame) {
+    fn fly(&mut self, to: End, due: u64, what: Arrival) {
         // Almost always at the end: what is due later is there by a fault.
         let later = self.flying.iter().rev().take_while(|p| p.due > due);
         let at = self.flying.len() - later.count();
-        self.flying.insert(at, InFlight { due, to, frame });
+        self.flying.insert(at, InFlight { due, to, what });
     }
 }
 
@@ -211,7 +232,10 @@ mod tests {
         }
         assert_eq!(link.receive(9), None);
         for tag in 0..100 {
-            assert_eq!(link.receive(1000), Some((End::B, packet(tag))));
+            assert_eq!(
+                link.receive(1000),
+                Some((End::B, Arrival::Packet(packet(tag))))
+            );
         }
         assert_eq!(link.receive(1000), None);
         assert_eq!(link.counters(End::A).xmit_pkts, 100);
@@ -249,7 +273,10 @@ mod tests {
                 link.send(End::A, u64::from(tag), packet(tag));
             }
             std::iter::from_fn(|| link.receive(1 << 40))
-                .map(|(_, p)| p.into_wire()[0])
+                .map(|(_, arrival)| match arrival {
+                    Arrival::Packet(frame) => frame.into_wire()[0],
+                    Arrival::FlowControl(_) => unreachable!("none was sent"),
+                })
                 .collect::<Vec<_>>()
         };
         assert_eq!(run(7), run(7));
@@ -265,5 +292,25 @@ mod tests {
         link.set_up(true);
         assert_eq!(link.receive(10), None);
         assert_eq!(link.counters(End::A).xmit_discards, 1);
+    }
+
+    #[test]
+    fn a_message_keeps_its_place_among_the_packets() {
+        let mut link = Link::new(1, Faults::default());
+        let message = FlowControl {
+            vl: 0,
+            fctbs: 1,
+            fccl: 9,
+        };
+        link.send(End::A, 0, packet(1));
+        link.send_message(End::A, 0, message);
+        link.send(End::A, 0, packet(2));
+        for want in [
+            Arrival::Packet(packet(1)),
+            Arrival::FlowControl(message),
+            Arrival::Packet(packet(2)),
+        ] {
+            assert_eq!(link.receive(0), Some((End::B, want)));
+        }
     }
 }

@@ -198,12 +198,8 @@ mod tests {
     };
 
     fn request(method: u8, attribute: u16) -> PerfMad {
-        let mut mad = PerfMad::new_zeroed();
-        mad.head.base_version = BASE_VERSION;
-        mad.head.class = class::PERFORMANCE;
-        mad.head.class_version = PerfMad::CLASS_VERSION;
+        let mut mad = PerfMad::get(attribute);
         mad.head.method = method;
-        mad.head.attribute.set(attribute);
         mad
     }
 

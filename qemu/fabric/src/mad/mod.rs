@@ -7,6 +7,7 @@ mod node;
 mod packet;
 mod perf;
 mod port;
+mod sa;
 mod smp;
 mod table;
 
@@ -17,10 +18,11 @@ pub use perf::{
     counter_select, ClassPortInfo, PerfMad, PortCounters, PortCountersExtended, ALL_PORTS,
 };
 pub use port::{capability, LinkState, PhysicalState, PortInfo};
+pub use sa::{McMemberRecord, NodeRecord, PathRecord, PortInfoRecord, SaMad};
 pub use smp::{Smp, PERMISSIVE_LID};
 pub use table::{
-    Arbitration, GuidBlock, LinearBlock, MulticastBlock, PkeyBlock, SlToVl, SmInfo, VlWeight,
-    MULTICAST_BASE,
+    Arbitration, GuidBlock, LinearBlock, MulticastBlock, Notice, PkeyBlock, SlToVl, SmInfo,
+    VlWeight, MULTICAST_BASE,
 };
 
 use crate::wire::header;
@@ -75,6 +77,11 @@ pub mod attribute {
     /// Of performance management (IBTA table 243).
     pub const PORT_COUNTERS: u16 = 0x12;
     pub const PORT_COUNTERS_EXTENDED: u16 = 0x1d;
+    /// Of subnet administration (IBTA table 189).
+    pub const NODE_RECORD: u16 = 0x11;
+    pub const PORT_INFO_RECORD: u16 = 0x12;
+    pub const PATH_RECORD: u16 = 0x35;
+    pub const MC_MEMBER_RECORD: u16 = 0x38;
 }
 
 /// Codes of the status field (IBTA 13.4.7).

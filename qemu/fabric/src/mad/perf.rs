@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-use super::{Mad, MadHeader};
+use super::{class, method, Mad, MadHeader, BASE_VERSION};
 use crate::wire::header;
 use zerocopy::big_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// PortSelect that means every port (IBTA 16.1.3.5).
 pub const ALL_PORTS: u8 = 0xff;
@@ -23,6 +23,17 @@ header! {
 impl PerfMad {
     /// Class version of performance management.
     pub const CLASS_VERSION: u8 = 1;
+
+    /// Makes a Get of an attribute.
+    pub fn get(attribute: u16) -> Self {
+        let mut mad = Self::new_zeroed();
+        mad.head.base_version = BASE_VERSION;
+        mad.head.class = class::PERFORMANCE;
+        mad.head.class_version = Self::CLASS_VERSION;
+        mad.head.method = method::GET;
+        mad.head.attribute.set(attribute);
+        mad
+    }
 
     /// Reads a datagram.
     pub fn from_mad(mad: &Mad) -> Self {

@@ -66,6 +66,15 @@ impl Smp {
         smp
     }
 
+    /// Makes a datagram that is routed by LID.
+    pub fn by_lid(method: u8, attribute: u16, modifier: u32) -> Self {
+        let mut smp = Self::directed(&[], method, attribute, modifier);
+        smp.head.class = class::SUBN_LID;
+        smp.directed_slid.set(0);
+        smp.directed_dlid.set(0);
+        smp
+    }
+
     /// Reads a datagram.
     pub fn from_mad(mad: &Mad) -> Self {
         zerocopy::transmute!(*mad)

@@ -2,7 +2,7 @@
 
 use crate::wire::header;
 use zerocopy::big_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The first multicast LID (IBTA 4.1.3).
 pub const MULTICAST_BASE: u16 = 0xc000;
@@ -99,6 +99,41 @@ header! {
         pub priority_state: u8,
         /// Reserved.
         pub reserved: [u8; 3],
+    }
+}
+
+header! {
+    /// Notice (IBTA 13.4.8.2) of subnet management.
+    pub struct Notice[64] {
+        /// Bits 7 generic, 6:0 type.
+        pub kind: u8,
+        /// Who sends it: 1 an HCA, 2 a switch, 4 a subnet manager.
+        pub producer: [u8; 3],
+        /// Trap number.
+        pub trap: U16,
+        /// LID of the sender.
+        pub issuer: U16,
+        /// Bits 15 toggle, 14:0 count.
+        pub count: U16,
+        /// Details by trap number.
+        pub details: [u8; 54],
+    }
+}
+
+impl Notice {
+    /// Trap of a switch: the state of one of its links has changed (IBTA 14.2.5.1).
+    pub const LINK_STATE_CHANGE: u16 = 128;
+
+    /// Makes the notice of [`Notice::LINK_STATE_CHANGE`] of the switch with a LID.
+    pub fn link_state_change(lid: u16) -> Self {
+        let mut notice = Self::new_zeroed();
+        // Generic, urgent.
+        notice.kind = 0x80 | 1;
+        notice.producer = [0, 0, 2];
+        notice.trap.set(Self::LINK_STATE_CHANGE);
+        notice.issuer.set(lid);
+        notice.details[..2].copy_from_slice(&lid.to_be_bytes());
+        notice
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-use super::{crc, Lrh, Packet, WireError, CRC_SIZE, MAX_PACKET};
+use super::{crc, Bth, Lrh, Packet, WireError, CRC_SIZE, MAX_PACKET};
 use zerocopy::FromBytes;
 
 /// A packet on its way through this process.
@@ -80,6 +80,19 @@ impl Frame {
         self.bytes[bit / 8] ^= 1 << (bit % 8);
     }
 
+    /// Changes the virtual lane, which the VCRC covers and the ICRC does not.
+    pub fn set_vl(&mut self, vl: u8) {
+        let Some(first) = self.body_mut().first_mut().filter(|byte| **byte >> 4 != vl) else {
+            return;
+        };
+        *first = (vl << 4) | *first & 0xf;
+        if self.sealed {
+            let end = self.len - 2;
+            let crc = crc::vcrc(&self.bytes[..end]);
+            self.bytes[end..self.len].copy_from_slice(&crc);
+        }
+    }
+
     /// Returns the bytes that it has on the wire, from LRH to VCRC.
     pub fn wire_len(&self) -> usize {
         self.len + if self.sealed { 0 } else { CRC_SIZE }
@@ -88,6 +101,17 @@ impl Frame {
     /// Returns the local route header; [`None`] if the packet is shorter than that.
     pub fn lrh(&self) -> Option<Lrh> {
         Some(Lrh::read_from_prefix(&self.bytes[..self.len]).ok()?.0)
+    }
+
+    /// Returns the base transport header; [`None`] if the packet is shorter than that.
+    pub fn bth(&self) -> Option<Bth> {
+        let at = if self.lrh()?.lnh() == Lrh::LNH_GRH {
+            48
+        } else {
+            8
+        };
+        let bytes = self.bytes[..self.len].get(at..)?;
+        Some(Bth::read_from_prefix(bytes).ok()?.0)
     }
 
     /// Checks the VCRC, as [`Packet::check_vcrc`].
