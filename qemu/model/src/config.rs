@@ -5,13 +5,17 @@
 use crate::function::{Registers, CAPS_OFFSET};
 use crate::hca::CommandFault;
 use crate::pci::Identity;
+use crate::topology;
 use anyhow::{bail, ensure, Context, Result};
 use qiao_fabric::link::Faults;
-use qiao_fabric::node::{Maker, Node};
+use qiao_fabric::mad::MULTICAST_BASE;
+use qiao_fabric::net::{Attach, Switch};
+use qiao_fabric::node::{Maker, Node, MAX_SWITCH_PORTS};
+use qiao_fabric::sm::Partition;
 use qiao_hw::bar::{self, size};
 use qiao_hw::caps::{feature, Caps};
 use serde::Deserialize;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use zerocopy::IntoBytes;
 
@@ -28,12 +32,20 @@ pub struct Config {
     pub control: Option<PathBuf>,
     /// Where to write, at the end, what of the interface has been used.
     pub coverage: Option<PathBuf>,
+    /// File that `ibnetdiscover` has printed: its switches and links are added to those below. Its HCAs must be among them.
+    pub topology: Option<PathBuf>,
     /// The HCAs.
     #[serde(default)]
     pub hca: Vec<HcaConfig>,
+    /// The switches.
+    #[serde(default)]
+    pub switch: Vec<SwitchConfig>,
     /// The links.
     #[serde(default)]
     pub link: Vec<LinkConfig>,
+    /// The subnet manager.
+    #[serde(default)]
+    pub subnet_manager: ManagerConfig,
     /// Faults of all links that have none of their own.
     #[serde(default)]
     pub faults: Faults,
@@ -52,7 +64,7 @@ pub struct HcaConfig {
     pub ports: u8,
     /// Node GUID; derived from the name if it is missing.
     pub guid: Option<u64>,
-    /// LID of the first port, the others follow; assigned in order if it is missing.
+    /// LID that the subnet manager gives to the first port, the others follow; the next free ones if it is missing.
     pub lid: Option<u16>,
     /// How the device learns of doorbells.
     #[serde(default)]
@@ -115,11 +127,45 @@ pub struct Patch {
     pub bytes: Vec<u8>,
 }
 
+/// A switch.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SwitchConfig {
+    /// Name, unique among HCAs and switches.
+    pub name: String,
+    /// Number of ports, up to [`MAX_SWITCH_PORTS`].
+    pub ports: u8,
+    /// GUID; derived from the name if it is missing.
+    pub guid: Option<u64>,
+}
+
+/// The subnet manager of the fabric: one for each part that is connected by links, at its first HCA port.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ManagerConfig {
+    /// Whether there is one. Without it ports stay in Initialize until a guest manages the subnet.
+    pub enabled: bool,
+    /// Ports, as `hca:port`, at which one works instead of at the first.
+    pub ports: Vec<String>,
+    /// Partitions beside the default one.
+    pub partitions: Vec<Partition>,
+}
+
+impl Default for ManagerConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            ports: Vec::new(),
+            partitions: Vec::new(),
+        }
+    }
+}
+
 /// A link.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkConfig {
-    /// The ports that it joins, as `hca:port`.
+    /// The ports that it joins, as `hca:port` or `switch:port`.
     pub ends: [String; 2],
     /// Its faults.
     pub faults: Option<Faults>,
@@ -153,7 +199,12 @@ impl Config {
     ///
     /// What is wrong with it.
     pub fn parse(text: &str) -> Result<Self> {
-        let config: Self = toml::from_str(text)?;
+        let mut config: Self = toml::from_str(text)?;
+        if let Some(path) = config.topology.clone() {
+            let text = std::fs::read_to_string(&path)
+                .with_context(|| format!("cannot read {}", path.display()))?;
+            config.add_topology(&text)?;
+        }
         let mut names = HashSet::new();
         for hca in &config.hca {
             ensure!(names.insert(&hca.name), "two HCAs are named `{}`", hca.name);
@@ -172,9 +223,44 @@ impl Config {
                 ensure!(valid, "HCA `{}`: {size:#x} is no size of a BAR", hca.name);
             }
         }
+        for switch in &config.switch {
+            let name = &switch.name;
+            ensure!(names.insert(name), "two nodes are named `{name}`");
+            let valid = (1..=MAX_SWITCH_PORTS).contains(&switch.ports);
+            ensure!(valid, "switch `{name}`: 1 to {MAX_SWITCH_PORTS} ports");
+        }
         config.links()?;
         config.lids()?;
+        config.manager_hosts()?;
         Ok(config)
+    }
+
+    fn add_topology(&mut self, text: &str) -> Result<()> {
+        let found = topology::parse(text)?;
+        for name in &found.hcas {
+            let known = self.hca.iter().any(|hca| hca.name == *name);
+            ensure!(
+                known,
+                "the topology has an HCA `{name}`, the configuration not"
+            );
+        }
+        for (name, ports, guid) in found.switches {
+            let guid = Some(guid);
+            self.switch.push(SwitchConfig { name, ports, guid });
+        }
+        for ends in found.links {
+            let faults = None;
+            self.link.push(LinkConfig { ends, faults });
+        }
+        Ok(())
+    }
+
+    /// Returns the ports of all HCAs in their order, which is that of the fabric's hosts.
+    pub fn hosts(&self) -> Vec<PortId> {
+        let ports = |(hca, of): (usize, &HcaConfig)| {
+            (0..usize::from(of.ports)).map(move |port| PortId { hca, port })
+        };
+        self.hca.iter().enumerate().flat_map(ports).collect()
     }
 
     /// Returns the ends of the links.
@@ -182,12 +268,12 @@ impl Config {
     /// # Errors
     ///
     /// If an end is not a port, or in two links.
-    pub fn links(&self) -> Result<Vec<[PortId; 2]>> {
+    pub fn links(&self) -> Result<Vec<[Attach; 2]>> {
         let mut used = HashSet::new();
         let mut links = Vec::new();
         for link in &self.link {
             let [a, b] = &link.ends;
-            let ends = [self.port(a)?, self.port(b)?];
+            let ends = [self.attach(a)?, self.attach(b)?];
             for (end, name) in ends.iter().zip(&link.ends) {
                 ensure!(used.insert(*end), "port {name} has two links");
             }
@@ -196,54 +282,86 @@ impl Config {
         Ok(links)
     }
 
-    fn port(&self, end: &str) -> Result<PortId> {
+    /// Returns the port that a name as `hca:port` or `switch:port` stands for.
+    fn attach(&self, end: &str) -> Result<Attach> {
         let parts = end.rsplit_once(':');
-        let (name, port) = parts.with_context(|| format!("`{end}` is not `hca:port`"))?;
-        let hca = self.hca.iter().position(|hca| hca.name == name);
-        let hca = hca.with_context(|| format!("no HCA is named `{name}`"))?;
-        let number: usize = port
+        let (name, port) = parts.with_context(|| format!("`{end}` is not `name:port`"))?;
+        let number: u8 = port
             .parse()
             .with_context(|| format!("`{port}` is not a port"))?;
-        if number == 0 || number > usize::from(self.hca[hca].ports) {
+        if let Some(switch) = self.switch.iter().position(|switch| switch.name == name) {
+            let exists = (1..=self.switch[switch].ports).contains(&number);
+            ensure!(exists, "switch `{name}` has no port {number}");
+            return Ok(Attach::Switch {
+                switch,
+                port: number,
+            });
+        }
+        let hca = self.hca.iter().position(|hca| hca.name == name);
+        let hca = hca.with_context(|| format!("no HCA and no switch is named `{name}`"))?;
+        if number == 0 || number > self.hca[hca].ports {
             bail!("HCA `{name}` has no port {number}");
         }
-        Ok(PortId {
-            hca,
-            port: number - 1,
-        })
+        let before = self.hca[..hca].iter().map(|hca| usize::from(hca.ports));
+        Ok(Attach::Host(
+            before.sum::<usize>() + usize::from(number) - 1,
+        ))
     }
 
-    /// Returns the LIDs of all ports by HCA: those that are given, and free ones from 1 on.
+    /// Returns the hosts at which a subnet manager works: one in each part that is connected.
     ///
     /// # Errors
     ///
-    /// If two ports have the same or one is not a unicast LID.
-    pub fn lids(&self) -> Result<Vec<Vec<u16>>> {
-        /// Unicast LIDs end here (IBTA 4.1.1).
-        const LAST: u16 = 0xbfff;
+    /// If a port that is named is not one of an HCA.
+    pub fn manager_hosts(&self) -> Result<Vec<usize>> {
+        if !self.subnet_manager.enabled {
+            return Ok(Vec::new());
+        }
+        let mut named = Vec::new();
+        for port in &self.subnet_manager.ports {
+            match self.attach(port)? {
+                Attach::Host(host) => named.push(host),
+                Attach::Switch { .. } => bail!("`{port}` is not the port of an HCA"),
+            }
+        }
+        let mut hosts = Vec::new();
+        for part in parts(&self.links()?) {
+            let chosen = named.iter().find(|host| part.contains(host));
+            hosts.extend(chosen.or(part.first()));
+        }
+        Ok(hosts)
+    }
+
+    /// Returns the LIDs that ports are to have, by their GUIDs.
+    ///
+    /// # Errors
+    ///
+    /// If two ports are to have the same, or one is not a unicast LID.
+    pub fn lids(&self) -> Result<BTreeMap<u64, u16>> {
+        let mut lids = BTreeMap::new();
         let mut used = HashSet::new();
         for hca in &self.hca {
             let Some(first) = hca.lid else { continue };
-            for port in 0..hca.ports {
-                let lid = first
-                    .checked_add(port.into())
-                    .filter(|lid| (1..=LAST).contains(lid));
-                let lid = lid.with_context(|| format!("HCA `{}`: bad LID", hca.name))?;
+            let node = hca.make_node();
+            for ((number, port), n) in node.ports().zip(0..) {
+                let lid = first.checked_add(n);
+                let lid = lid.filter(|lid| (1..MULTICAST_BASE).contains(lid));
+                let lid =
+                    lid.with_context(|| format!("HCA `{}`: bad LID of port {number}", hca.name))?;
                 ensure!(used.insert(lid), "LID {lid} is given twice");
+                lids.insert(port.guid(), lid);
             }
         }
-        let mut free = (1..=LAST).filter(|lid| !used.contains(lid));
-        let mut lids = Vec::new();
-        for hca in &self.hca {
-            let ports: Option<Vec<u16>> = match hca.lid {
-                Some(first) => (0..hca.ports)
-                    .map(|port| first.checked_add(port.into()))
-                    .collect(),
-                None => (0..hca.ports).map(|_| free.next()).collect(),
-            };
-            lids.push(ports.context("no LID is left")?);
-        }
         Ok(lids)
+    }
+}
+
+impl SwitchConfig {
+    /// Makes the switch.
+    pub fn make(&self) -> Switch {
+        let guid = self.guid.unwrap_or_else(|| derived_guid(&self.name));
+        let node = Node::switch(guid, self.ports, maker(), &self.name);
+        Switch::new(self.name.clone(), node)
     }
 }
 
@@ -255,12 +373,7 @@ impl HcaConfig {
 
     /// Returns the HCA as subnet management sees it.
     pub fn make_node(&self) -> Node {
-        let maker = Maker {
-            vendor: VENDOR_OUI,
-            device: bar::pci::MODEL_DEVICE as u16,
-            revision: HW_VERSION,
-        };
-        Node::adapter(self.node_guid(), self.ports, maker, &self.name)
+        Node::adapter(self.node_guid(), self.ports, maker(), &self.name)
     }
 
     /// Returns the capabilities that the device keeps.
@@ -356,6 +469,49 @@ impl HcaConfig {
     }
 }
 
+/// Returns the hosts of each connected part, in ascending order. The ports of a switch belong together, those of an HCA do not.
+fn parts(links: &[[Attach; 2]]) -> Vec<Vec<usize>> {
+    let mut parts: Vec<Vec<Attach>> = Vec::new();
+    let node = |end: Attach| match end {
+        Attach::Switch { switch, .. } => Attach::Switch { switch, port: 0 },
+        host @ Attach::Host(_) => host,
+    };
+    for ends in links {
+        let mut joined = ends.map(node).to_vec();
+        let (touched, apart): (Vec<_>, Vec<_>) = parts
+            .into_iter()
+            .partition(|part| part.iter().any(|end| joined.contains(end)));
+        parts = apart;
+        joined.extend(touched.into_iter().flatten());
+        parts.push(joined);
+    }
+    let hosts = |part: Vec<Attach>| {
+        let mut hosts: Vec<usize> = part
+            .into_iter()
+            .filter_map(|end| match end {
+                Attach::Host(host) => Some(host),
+                Attach::Switch { .. } => None,
+            })
+            .collect();
+        hosts.sort_unstable();
+        hosts.dedup();
+        hosts
+    };
+    parts
+        .into_iter()
+        .map(hosts)
+        .filter(|part| !part.is_empty())
+        .collect()
+}
+
+fn maker() -> Maker {
+    Maker {
+        vendor: VENDOR_OUI,
+        device: bar::pci::MODEL_DEVICE as u16,
+        revision: HW_VERSION,
+    }
+}
+
 /// Version of the device that the model is.
 const HW_VERSION: u32 = 1;
 
@@ -383,19 +539,46 @@ mod tests {
         name = "b"
         socket = "/tmp/b"
         lid = 2
+        [[switch]]
+        name = "s"
+        ports = 3
         [[link]]
         ends = ["a:1", "b:1"]
+        [[link]]
+        ends = ["a:2", "s:3"]
     "#;
 
     #[test]
-    fn lids_are_given_or_the_next_free_ones() {
+    fn links_join_hosts_and_switches_and_each_part_has_a_manager() {
         let config = Config::parse(GOOD).unwrap();
-        assert_eq!(config.lids().unwrap(), [vec![1, 3], vec![2]]);
-        assert_eq!(
-            config.links().unwrap(),
-            [[PortId { hca: 0, port: 0 }, PortId { hca: 1, port: 0 }]]
-        );
+        let hosts = [Attach::Host(0), Attach::Host(2)];
+        assert_eq!(config.links().unwrap()[0], hosts);
+        assert_eq!(config.manager_hosts().unwrap(), [0, 1]);
+        let lids: Vec<u16> = config.lids().unwrap().into_values().collect();
+        assert_eq!(lids, [2]);
         assert_ne!(config.hca[0].node_guid(), config.hca[1].node_guid());
+        let chosen = format!("{GOOD}\n[subnet_manager]\nports = [\"b:1\"]");
+        let config = Config::parse(&chosen).unwrap();
+        assert_eq!(config.manager_hosts().unwrap(), [2, 1]);
+        let none = format!("{GOOD}\n[subnet_manager]\nenabled = false");
+        assert!(Config::parse(&none)
+            .unwrap()
+            .manager_hosts()
+            .unwrap()
+            .is_empty());
+    }
+
+    #[test]
+    fn a_topology_that_was_discovered_is_added() {
+        let mut config: Config = toml::from_str(GOOD).unwrap();
+        let file = "Switch 2 \"S-00000000000000aa\" # \"leaf\"\n[1] \"H-01\"[1]\nCa 1 \"H-01\" # \"b\"\n[1] \"S-00000000000000aa\"[1]\n";
+        config.link.clear();
+        config.add_topology(file).unwrap();
+        let leaf = Attach::Switch { switch: 1, port: 1 };
+        assert_eq!(config.links().unwrap(), [[Attach::Host(2), leaf]]);
+        assert!(config
+            .add_topology(&file.replace("\"b\"", "\"c\""))
+            .is_err());
     }
 
     #[test]
@@ -406,6 +589,10 @@ mod tests {
             ("\"b:1\"", "\"a:1\""),
             ("\"b:1\"", "\"b\""),
             ("name = \"b\"", "name = \"a\""),
+            ("\"s:3\"", "\"s:4\""),
+            ("\"s:3\"", "\"s:0\""),
+            ("name = \"s\"", "name = \"a\""),
+            ("ports = 3", "ports = 255"),
             ("lid = 2", "lid = 0"),
             ("lid = 2", "lid = 49152"),
             ("ports = 2", "ports = 0"),

@@ -4,7 +4,10 @@
 //!
 //! ```json
 //! {"op": "dump"}
+//! {"op": "topology"}
 //! {"op": "link", "link": 0, "up": false}
+//! {"op": "flap", "link": 0}
+//! {"op": "switch", "switch": "s", "alive": false}
 //! {"op": "faults", "link": 0, "faults": {"drop": 0.01}}
 //! {"op": "gone", "hca": "a", "gone": true}
 //! {"op": "command-fault", "hca": "a", "fault": {"opcode": "CreateCq", "kind": "drop"}}
@@ -12,6 +15,7 @@
 //! {"op": "event", "hca": "a", "event": "GidChange", "port": 1}
 //! ```
 
+use crate::fabric::Topology;
 use crate::hca::dump::HcaDump;
 use crate::hca::CommandFault;
 use crate::shared::Mailbox;
@@ -29,12 +33,26 @@ use std::sync::Arc;
 pub enum Command {
     /// Describe all HCAs.
     Dump,
+    /// Describe switches, links and subnet managers.
+    Topology,
     /// Take a link up or down.
     Link {
         /// Index in the configuration.
         link: usize,
         /// Up or down.
         up: bool,
+    },
+    /// Take a link down and up again at once.
+    Flap {
+        /// Index in the configuration.
+        link: usize,
+    },
+    /// Switch a switch off or on.
+    Switch {
+        /// Its name.
+        switch: String,
+        /// On.
+        alive: bool,
     },
     /// Replace the faults of a link.
     Faults {
@@ -85,6 +103,8 @@ pub enum Answer {
     Done,
     /// The HCAs.
     Dump(Vec<HcaDump>),
+    /// The fabric.
+    Topology(Topology),
     /// What was wrong.
     Error(String),
 }

@@ -3,50 +3,29 @@
 //! The engine: one thread that runs all HCAs and the links between them.
 
 use crate::backoff::Backoff;
-use crate::config::PortId;
 use crate::control::{Answer, Command, Order};
+use crate::fabric::{Fabric, Receiver as Arrived};
 use crate::function::Gone;
 use crate::hca::queue::Event;
 use crate::hca::Hca;
 use crate::shared::{FatalCause, Mailbox};
-use qiao_fabric::capture::Capture;
-use qiao_fabric::link::{End, Link};
-use qiao_fabric::mad::LinkState;
 use qiao_fabric::wire::Frame;
 use qiao_hw::event::EventType;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::mpsc::Receiver;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-/// VL of subnet management.
-const VL15: u8 = 15;
-
-/// Packets of one link that one turn delivers at most, so that doorbells are seen in time.
-const DELIVER_BUDGET: usize = 64;
+/// Packets that one turn delivers at most, so that doorbells are seen in time.
+const DELIVER_BUDGET: usize = 256;
 
 /// Frames that are kept for packets to come.
 const SPARE_FRAMES: usize = 1024;
 
-/// A link and what it joins.
-#[derive(Debug)]
-pub struct Wire {
-    /// The link.
-    pub link: Link,
-    /// The port at each end.
-    pub ends: [PortId; 2],
-}
-
-/// A port's way out and its capture.
-#[derive(Debug, Default)]
-pub struct Socket {
-    /// Wire and end.
-    wire: Option<(usize, End)>,
-    capture: Option<Capture>,
-}
+/// How long the subnet managers may take before guests can connect; they go on after that.
+const SETTLE: Duration = Duration::from_secs(5);
 
 /// What a turn has found.
 #[derive(Clone, Copy, Debug)]
@@ -57,15 +36,11 @@ struct Turn {
     rung: bool,
 }
 
-/// All HCAs and links.
+/// All HCAs and the fabric between them.
 #[derive(Debug)]
 pub struct Engine {
     hcas: Vec<Hca>,
-    wires: Vec<Wire>,
-    /// By HCA and port.
-    sockets: Vec<Vec<Socket>>,
-    /// Packets that ports send to themselves.
-    loopback: VecDeque<(PortId, Frame)>,
+    fabric: Fabric,
     /// Frames of packets that have been dealt with.
     spare: Vec<Frame>,
     gone: Vec<Gone>,
@@ -77,57 +52,45 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Makes the engine, configures the ports and brings the links up. `lids` has the LID of each port by HCA, `gone` one
-    /// switch per HCA.
+    /// Makes the engine, brings the links up and lets the subnet managers configure the ports. `gone` has one switch per HCA.
     pub fn new(
         hcas: Vec<Hca>,
-        wires: Vec<Wire>,
-        lids: &[Vec<u16>],
+        fabric: Fabric,
         gone: Vec<Gone>,
         mailbox: Arc<Mailbox>,
         orders: Receiver<Order>,
     ) -> Self {
-        let ports = |hca: &Hca| {
-            hca.core
-                .counters
-                .iter()
-                .map(|_| Socket::default())
-                .collect()
-        };
-        let mut sockets: Vec<Vec<Socket>> = hcas.iter().map(ports).collect();
-        for (n, wire) in wires.iter().enumerate() {
-            for (id, end) in wire.ends.into_iter().zip([End::A, End::B]) {
-                sockets[id.hca][id.port].wire = Some((n, end));
-            }
-        }
-        let loopback = VecDeque::new();
-        let start = Instant::now();
         let mut engine = Self {
             hcas,
-            wires,
-            sockets,
-            loopback,
+            fabric,
             spare: Vec::new(),
             gone,
             mailbox,
             orders,
-            start,
+            start: Instant::now(),
             backoff: Backoff::default(),
         };
-        for wire in 0..engine.wires.len() {
-            engine.set_link(wire, true, 0);
-        }
-        for (hca, lids) in engine.hcas.iter_mut().zip(lids) {
-            for (port, &lid) in lids.iter().enumerate() {
-                hca.configure(port, lid, 0);
-            }
-        }
+        engine.fabric.power_on(0);
+        engine.settle();
         engine
     }
 
-    /// Captures what passes a port.
-    pub fn capture(&mut self, id: PortId, capture: Capture) {
-        self.sockets[id.hca][id.port].capture = Some(capture);
+    /// Waits until the subnets are configured.
+    fn settle(&mut self) {
+        loop {
+            let now = self.now();
+            let mut busy = self.fabric_turn(now);
+            for n in 0..self.hcas.len() {
+                self.fabric.send(n, &mut self.hcas[n], now);
+            }
+            busy |= !self.fabric.is_settled();
+            if !busy || self.start.elapsed() > SETTLE {
+                return;
+            }
+            if self.fabric.is_waiting(now) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
     }
 
     /// Runs until `stop` is readable.
@@ -172,8 +135,7 @@ impl Engine {
     /// Returns how long to wait, in nanoseconds; [`None`] if nothing is due.
     fn timeout(&self) -> Option<u64> {
         let timers = self.hcas.iter().filter_map(Hca::next_deadline);
-        let links = self.wires.iter().filter_map(|wire| wire.link.next_due());
-        let due = timers.chain(links).min()?;
+        let due = timers.chain(self.fabric.next_due()).min()?;
         Some(due.saturating_sub(self.now()))
     }
 
@@ -198,107 +160,68 @@ impl Engine {
         }
         let mut rung = false;
         for n in 0..self.hcas.len() {
-            self.refresh_counters(n);
+            self.fabric.refresh_counters(n, &mut self.hcas[n]);
             let mail = self.mailbox.take(n);
             rung |= self.hcas[n].mail(mail, now);
+            self.fabric.sync(n, &mut self.hcas[n], now);
         }
         // What has come in time is seen before the timers, however long this thread had to wait for its turn.
-        let mut busy = self.deliver(now);
+        let mut busy = self.fabric_turn(now);
         for n in 0..self.hcas.len() {
             self.hcas[n].run_timers(now);
-            std::mem::swap(&mut self.spare, &mut self.hcas[n].core.spare);
-            busy |= self.hcas[n].pump(now);
-            std::mem::swap(&mut self.spare, &mut self.hcas[n].core.spare);
-            self.send(n, now);
+            // What the fabric cannot take yet waits in the work queues.
+            if self.fabric.has_room(n) {
+                std::mem::swap(&mut self.spare, &mut self.hcas[n].core.spare);
+                busy |= self.hcas[n].pump(now);
+                std::mem::swap(&mut self.spare, &mut self.hcas[n].core.spare);
+            }
+            self.fabric.send(n, &mut self.hcas[n], now);
         }
         Turn { busy, rung }
     }
 
-    fn refresh_counters(&mut self, n: usize) {
-        for (socket, counters) in self.sockets[n].iter().zip(&mut self.hcas[n].link_counters) {
-            if let Some((wire, end)) = socket.wire {
-                *counters = self.wires[wire].link.counters(end);
-            }
-        }
-    }
-
-    /// Sends what an HCA has put into its outbox.
-    fn send(&mut self, n: usize, now: u64) {
-        let mut outbox = std::mem::take(&mut self.hcas[n].core.outbox);
-        for (port, mut packet) in outbox.drain(..) {
-            let Some(socket) = self.sockets[n].get_mut(port) else {
-                continue;
-            };
-            let own = self.hcas[n].core.link_port(port);
-            let Some(lrh) = packet.lrh() else { continue };
-            // Before a port is active only subnet management leaves it (IBTA 7.2.7).
-            if lrh.vl() != VL15 && own.state() != LinkState::Active {
-                self.hcas[n].link_counters[port].xmit_discards += 1;
-                continue;
-            }
-            record(&mut socket.capture, now, &mut packet);
-            let to_itself = own.info.has_lid(lrh.dlid.get());
-            match socket.wire {
-                _ if to_itself => self.loopback.push_back((PortId { hca: n, port }, packet)),
-                Some((wire, end)) => self.wires[wire].link.send(end, now, packet),
-                None => self.hcas[n].link_counters[port].xmit_discards += 1,
-            }
-        }
-        // The allocation is used again.
-        self.hcas[n].core.outbox = outbox;
-    }
-
-    fn deliver(&mut self, now: u64) -> bool {
-        let mut delivered = false;
+    /// Moves packets and gives those that have arrived to the HCAs. Returns whether there may be more.
+    fn fabric_turn(&mut self, now: u64) -> bool {
+        let mut busy = self.fabric.run(&mut self.hcas, now);
         for _ in 0..DELIVER_BUDGET {
-            let Some((id, packet)) = self.loopback.pop_front() else {
+            let Some(Arrived { hca, port, frame }) = self.fabric.receive(now) else {
                 break;
             };
-            self.receive(id, packet, now);
-            delivered = true;
+            self.hcas[hca].packet_in(port, &frame, now);
+            self.fabric.sync(hca, &mut self.hcas[hca], now);
+            self.keep(frame);
+            busy = true;
         }
-        for n in 0..self.wires.len() {
-            for _ in 0..DELIVER_BUDGET {
-                let Some((end, packet)) = self.wires[n].link.receive(now) else {
-                    break;
-                };
-                let [a, b] = self.wires[n].ends;
-                self.receive(if end == End::A { a } else { b }, packet, now);
-                delivered = true;
-            }
-        }
-        delivered
+        busy
     }
 
-    fn receive(&mut self, id: PortId, mut packet: Frame, now: u64) {
-        record(&mut self.sockets[id.hca][id.port].capture, now, &mut packet);
-        self.hcas[id.hca].packet_in(id.port, &packet, now);
+    fn keep(&mut self, frame: Frame) {
         if self.spare.len() < SPARE_FRAMES {
-            self.spare.push(packet);
-        }
-    }
-
-    fn set_link(&mut self, wire: usize, up: bool, now: u64) {
-        self.wires[wire].link.set_up(up);
-        for id in self.wires[wire].ends {
-            let hca = &mut self.hcas[id.hca];
-            hca.set_link(id.port, up, now);
-            if up {
-                let lid = hca.core.link_port(id.port).info.lid.get();
-                hca.configure(id.port, lid, now);
-            }
+            self.spare.push(frame);
         }
     }
 
     fn obey(&mut self, command: Command, now: u64) -> Answer {
         match command {
             Command::Dump => Answer::Dump(self.hcas.iter().map(Hca::dump).collect()),
-            Command::Link { link, up } => {
-                self.with_wire(link, |engine| engine.set_link(link, up, now))
-            }
+            Command::Topology => Answer::Topology(self.fabric.topology()),
+            Command::Link { link, up } => self.with_link(link, |fabric| {
+                fabric.net.set_plugged(link, up, now);
+            }),
+            Command::Flap { link } => self.with_link(link, |fabric| {
+                fabric.net.set_plugged(link, false, now);
+                fabric.net.set_plugged(link, true, now);
+            }),
             Command::Faults { link, faults } => {
-                self.with_wire(link, |engine| engine.wires[link].link.set_faults(faults))
+                self.with_link(link, |fabric| fabric.net.set_faults(link, faults))
             }
+            Command::Switch { switch, alive } => match self.fabric.switch(&switch) {
+                Some(n) => {
+                    self.fabric.net.set_alive(n, alive, now);
+                    Answer::Done
+                }
+                None => Answer::Error(format!("there is no switch `{switch}`")),
+            },
             Command::Gone { hca, gone } => self.with_hca(&hca, |engine, n| {
                 engine.gone[n].set(gone);
                 engine.hcas[n].set_gone(gone);
@@ -335,11 +258,11 @@ impl Engine {
         }
     }
 
-    fn with_wire(&mut self, wire: usize, act: impl FnOnce(&mut Self)) -> Answer {
-        if wire >= self.wires.len() {
-            return Answer::Error(format!("there is no link {wire}"));
+    fn with_link(&mut self, link: usize, act: impl FnOnce(&mut Fabric)) -> Answer {
+        if link >= self.fabric.net.links() {
+            return Answer::Error(format!("there is no link {link}"));
         }
-        act(self);
+        act(&mut self.fabric);
         Answer::Done
     }
 
@@ -349,16 +272,5 @@ impl Engine {
         };
         act(self, n);
         Answer::Done
-    }
-}
-
-/// Records a packet; a capture that cannot be written ends.
-fn record(capture: &mut Option<Capture>, now: u64, packet: &mut Frame) {
-    let Some(open) = capture else {
-        return;
-    };
-    if let Err(error) = open.write(now, packet.wire()) {
-        log::error!("a capture ends: {error}");
-        *capture = None;
     }
 }

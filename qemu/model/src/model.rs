@@ -5,9 +5,10 @@
 use crate::config::{Config, Doorbells, PortId};
 use crate::control::{Control, Order};
 use crate::coverage::Coverage;
-use crate::engine::{Engine, Wire};
+use crate::engine::Engine;
+use crate::fabric::{port_name, Fabric};
 use crate::function::{Function, Gone};
-use crate::hca::core::Core;
+use crate::hca::core::{port_number, Core};
 use crate::hca::Hca;
 use crate::mem::{Dma, SlotMemory};
 use crate::shared::{Mailbox, Shared, Status, Vectors};
@@ -15,6 +16,8 @@ use crate::vfio::server::{Server, Stop};
 use anyhow::{Context, Result};
 use qiao_fabric::capture::Capture;
 use qiao_fabric::link::Link;
+use qiao_fabric::net::{Attach, Net};
+use qiao_fabric::sm::{Manager, Settings};
 use qiao_hw::doorbell::SLOT_SIZE;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
@@ -44,7 +47,6 @@ impl Model {
         let mailbox = Arc::new(Mailbox::new(config.hca.len())?);
         let coverage = Arc::new(Coverage::default());
         let (orders, receiver): (Sender<Order>, Receiver<Order>) = channel();
-        let lids = config.lids()?;
         let (mut hcas, mut servers, mut switches) = (Vec::new(), Vec::new(), Vec::new());
         for (n, hca) in config.hca.iter().enumerate() {
             let (identity, gone) = (hca.identity(), Gone::default());
@@ -71,9 +73,8 @@ impl Model {
             let function = Function::new(n, shared, mailbox, gone, identity, hca.registers()?);
             servers.push((server, function));
         }
-        let wires = wires(config)?;
-        let mut engine = Engine::new(hcas, wires, &lids, switches, Arc::clone(&mailbox), receiver);
-        captures(config, &mut engine)?;
+        let fabric = fabric(config)?;
+        let engine = Engine::new(hcas, fabric, switches, Arc::clone(&mailbox), receiver);
         let control = match &config.control {
             None => None,
             Some(path) => {
@@ -128,33 +129,66 @@ impl Model {
     }
 }
 
-fn wires(config: &Config) -> Result<Vec<Wire>> {
-    let ends = config.links()?;
-    let wire = |(n, (ends, link)): (u64, ([PortId; 2], &crate::config::LinkConfig))| Wire {
-        link: Link::new(
-            config.seed.wrapping_add(n),
-            link.faults.unwrap_or(config.faults),
-        ),
-        ends,
-    };
-    Ok((0..)
-        .zip(ends.into_iter().zip(&config.link))
-        .map(wire)
-        .collect())
+/// Makes the network with its captures, and the subnet managers.
+fn fabric(config: &Config) -> Result<Fabric> {
+    let mut net = Net::default();
+    let hosts: Vec<(PortId, String)> = config
+        .hosts()
+        .into_iter()
+        .map(|id| (id, port_name(&config.hca[id.hca].name, id.port)))
+        .collect();
+    for _ in &hosts {
+        net.add_host();
+    }
+    for switch in &config.switch {
+        net.add_switch(switch.make());
+    }
+    for (n, (ends, link)) in (0..).zip(config.links()?.into_iter().zip(&config.link)) {
+        let faults = link.faults.unwrap_or(config.faults);
+        net.connect(ends, Link::new(config.seed.wrapping_add(n), faults));
+    }
+    captures(config, &hosts, &mut net)?;
+    let managers = managers(config, &hosts)?;
+    Ok(Fabric::new(net, hosts, managers))
 }
 
-fn captures(config: &Config, engine: &mut Engine) -> Result<()> {
+fn managers(config: &Config, hosts: &[(PortId, String)]) -> Result<Vec<(usize, Manager)>> {
+    let mut managers = Vec::new();
+    for host in config.manager_hosts()? {
+        let (id, _) = hosts[host];
+        let number = port_number(id.port);
+        let node = config.hca[id.hca].make_node();
+        let settings = Settings {
+            guid: node.port(number).map_or(0, |port| port.guid()),
+            port: number,
+            lids: config.lids()?,
+            partitions: config.subnet_manager.partitions.clone(),
+        };
+        managers.push((host, Manager::new(settings)));
+    }
+    Ok(managers)
+}
+
+/// Opens a capture for each port: those of HCAs and those of switches that have a link.
+fn captures(config: &Config, hosts: &[(PortId, String)], net: &mut Net) -> Result<()> {
     let Some(dir) = &config.pcap_dir else {
         return Ok(());
     };
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    for (hca, of) in config.hca.iter().enumerate() {
-        for port in 0..usize::from(of.ports) {
-            let path = dir.join(format!("{}-{}.pcap", of.name, port + 1));
-            let capture = Capture::create(&path, CAPTURE_LIMIT);
-            let capture = capture.with_context(|| format!("cannot write {}", path.display()))?;
-            engine.capture(PortId { hca, port }, capture);
+    let mut ports: Vec<(Attach, String)> = Vec::new();
+    for (host, (_, name)) in hosts.iter().enumerate() {
+        ports.push((Attach::Host(host), name.clone()));
+    }
+    for end in config.links()?.into_iter().flatten() {
+        if let Attach::Switch { switch, port } = end {
+            ports.push((end, format!("{}:{port}", config.switch[switch].name)));
         }
+    }
+    for (at, name) in ports {
+        let path = dir.join(format!("{}.pcap", name.replace(':', "-")));
+        let capture = Capture::create(&path, CAPTURE_LIMIT);
+        let capture = capture.with_context(|| format!("cannot write {}", path.display()))?;
+        net.capture(at, capture);
     }
     Ok(())
 }

@@ -152,7 +152,8 @@ fn a_counter_query_is_answered_over_the_link_and_at_home() {
     let (cqe, mad) = ask(&mut g, &mut gsi, 1, 1, &request.to_mad());
     assert_eq!(cqe.slid.get(), 1);
     let own = *PerfMad::from_mad(&mad).attribute::<PortCounters>();
-    assert_eq!((own.xmit_pkts.get(), own.rcv_pkts.get()), (2, 2));
+    // What the subnet manager has sent counts too.
+    assert!(own.xmit_pkts.get() >= 2 && own.rcv_pkts.get() >= 2);
     let mad = exec(&mut g, &request.to_mad(), 0).unwrap();
     assert_eq!(*PerfMad::from_mad(&mad).attribute::<PortCounters>(), own);
 }
@@ -256,4 +257,135 @@ fn a_wrong_pkey_is_counted_and_dropped() {
     b.wait("a violation", |b| {
         (b.command(&query).unwrap().bad_pkeys.get() == 1).then_some(())
     });
+}
+
+/// Two switches with two links between them, of which links 2 and 3 are.
+const SWITCHES: &str = r#"
+[[switch]]
+name = "s1"
+ports = 4
+[[switch]]
+name = "s2"
+ports = 4
+[[link]]
+ends = ["a:1", "s1:1"]
+[[link]]
+ends = ["b:1", "s2:1"]
+[[link]]
+ends = ["s1:3", "s2:3"]
+[[link]]
+ends = ["s1:4", "s2:4"]
+"#;
+
+/// LID of the port of HCA `n`.
+fn lid(world: &World, n: usize) -> u16 {
+    let dump = world.control(r#"{"op": "dump"}"#);
+    let lid = dump["dump"][n]["ports"][0]["lid"].as_u64().unwrap();
+    lid.try_into().unwrap()
+}
+
+fn sweeps(world: &World) -> u64 {
+    let view = world.control(r#"{"op": "topology"}"#);
+    view["topology"]["managers"][0]["sweeps"].as_u64().unwrap()
+}
+
+/// Writes from `a` to `b` and checks that it arrived.
+fn write(a: &mut (Guest, Queue), b: &Guest, tag: u8) {
+    let (g, q) = a;
+    let data = vec![tag; 20_000];
+    g.put(DATA, &data);
+    let (far, local) = (remote(DATA, 0x201), segment(DATA, 20_000, 0x201));
+    g.post_send(
+        q,
+        SendOpcode::RdmaWrite,
+        &[far.as_bytes(), local.as_bytes()],
+    );
+    assert_eq!(g.poll(q).status, 0);
+    assert!(b.get(DATA, data.len()) == data, "write {tag}");
+}
+
+const DATA: u64 = 0x90_0000;
+
+#[test]
+fn data_goes_by_the_other_link_when_one_between_the_switches_is_cut() {
+    let world = World::with_topology(SWITCHES, Faults::default(), "");
+    let lids = [lid(&world, 0), lid(&world, 1)];
+    let [mut a, b] = ["a", "b"].map(|name| {
+        let (mut g, _smi, _gsi) = host(&world, name);
+        let rights = access::LOCAL_WRITE | access::REMOTE_WRITE;
+        g.register_memory(0x201, 1, DATA, 0x1_0000, rights);
+        let q = g.queue(7, 1);
+        (g, q)
+    });
+    a.0.connect(7, lids[1].into(), 7);
+    let mut b = b;
+    b.0.connect(7, lids[0].into(), 7);
+    write(&mut a, &b.0, 1);
+    for (link, tag) in [(2, 2), (3, 4)] {
+        for (up, tag) in [(false, tag), (true, tag + 1)] {
+            let before = sweeps(&world);
+            let line = format!(r#"{{"op": "link", "link": {link}, "up": {up}}}"#);
+            assert_eq!(world.control(&line), "done");
+            write(&mut a, &b.0, tag);
+            a.0.wait("a sweep", |_| (sweeps(&world) > before).then_some(()));
+        }
+    }
+    // A switch that dies takes everything with it and comes back by itself.
+    for alive in [false, true] {
+        let line = format!(r#"{{"op": "switch", "switch": "s2", "alive": {alive}}}"#);
+        assert_eq!(world.control(&line), "done");
+    }
+    write(&mut a, &b.0, 9);
+    assert_eq!([lid(&world, 0), lid(&world, 1)], lids);
+}
+
+/// Runs tshark on a capture; one line for each packet that the filter passes.
+fn dissect(path: &std::path::Path, filter: &str) -> Vec<String> {
+    let output = std::process::Command::new("tshark")
+        .arg("-r")
+        .arg(path)
+        .args(["-Y", filter])
+        .output()
+        .expect("tshark runs (it is in the development root: use make test)");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn captures_of_all_ports_are_dissected_without_a_malformed_mark() {
+    let mut world = World::with_topology(SWITCHES, Faults::default(), "");
+    let (own, peer) = (lid(&world, 0), lid(&world, 1));
+    let (mut g, mut smi, mut gsi) = host(&world, "a");
+    let request = neighbour(method::GET, attribute::NODE_INFO, 0);
+    ask(&mut g, &mut smi, PERMISSIVE_LID, 0, &request.to_mad());
+    let mut request = perf(method::GET, attribute::PORT_COUNTERS);
+    request.data[1] = 1;
+    let (cqe, _) = ask(&mut g, &mut gsi, peer, 1, &request.to_mad());
+    assert_eq!(cqe.slid.get(), u32::from(peer));
+    let mut multicast = g.queue_of(QpType::Ud, 9, 1);
+    g.open(9, 7);
+    send(&mut g, &mut multicast, 0xc000, 0xff_ffff, &[0; 256]);
+    assert_eq!(g.poll(&mut multicast).status, 0);
+    assert_ne!(own, peer);
+    world.stop();
+    let dir = world.dir.path().join("pcap");
+    for name in ["a-1", "b-1", "s1-1", "s2-1", "s1-3", "s2-3", "s1-4", "s2-4"] {
+        let path = dir.join(format!("{name}.pcap"));
+        assert_eq!(
+            dissect(&path, "_ws.malformed"),
+            Vec::<String>::new(),
+            "{name}"
+        );
+        let smps = dissect(&path, "infiniband.mad.mgmtclass == 0x81");
+        assert!(!smps.is_empty(), "{name}: no subnet management");
+    }
+    for name in ["a-1", "s1-1", "s2-1", "b-1"] {
+        let path = dir.join(format!("{name}.pcap"));
+        let perf = dissect(&path, "infiniband.mad.mgmtclass == 0x04");
+        assert_eq!(perf.len(), 2, "{name}: a question and an answer");
+    }
+    let sent = dissect(&dir.join("a-1.pcap"), "infiniband.lrh.dlid == 0xc000");
+    assert_eq!(sent.len(), 1);
 }

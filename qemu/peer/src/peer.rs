@@ -5,7 +5,7 @@
 use crate::control::{Envelope, Place, Reply, Request};
 use crate::endpoint::{Endpoint, OTHER_LID, OWN_LID};
 use crate::frame::{answer_arp, Datagram};
-use qiao_fabric::link::{End, Faults, Link};
+use qiao_fabric::link::{Arrival, End, Faults, Link};
 use qiao_fabric::wire::roce::{self, Address, UDP_PORT};
 use qiao_fabric::wire::{Frame, WireError};
 use qiao_model::transport::Counter;
@@ -150,7 +150,7 @@ impl Peer {
                 }
             }
         }
-        while let Some((to, packet)) = self.link.receive(now) {
+        while let Some((to, Arrival::Packet(packet))) = self.link.receive(now) {
             busy = true;
             match to {
                 End::A => self.packet_in(&packet, now),

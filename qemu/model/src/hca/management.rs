@@ -4,108 +4,52 @@
 
 use super::core::port_number;
 use super::Hca;
-use qiao_fabric::mad::{
-    self, class, receive, reply, Address, LinkState, Mad, PerfMad, Smp, Step, GSI_QKEY,
-};
+use qiao_fabric::agent::{self, Outcome};
+use qiao_fabric::mad::{Address, LinkState, Mad};
 use qiao_fabric::node::Change;
 use qiao_fabric::sma::Arrival;
-use qiao_fabric::wire::{Packet, Transport};
-use qiao_fabric::{pma, sma};
+use qiao_fabric::wire::Packet;
 use qiao_hw::cmd::{mad_flag, ExecMad, ExecMadReply, Status, MAD_SIZE};
 use qiao_hw::event::EventType;
 
-/// QP number of subnet management in packets.
-const SMI: u32 = 0;
-
-/// QP number of general services in packets.
-const GSI: u32 = 1;
-
-/// VL of subnet management.
-const VL15: u8 = 15;
-
 /// Returns whether a packet is for QP 0 or QP 1 of a port.
 pub(super) fn is_special(packet: &Packet<'_>) -> bool {
-    packet.bth.qpn() <= GSI
+    packet.bth.qpn() <= 1
 }
 
 impl Hca {
     /// Takes a packet for QP 0 or QP 1 of a port: an agent answers, or it goes to the host.
     pub(super) fn management(&mut self, port: usize, packet: &Packet<'_>, now: u64) {
-        // QP 0 is on VL 15, and nothing else is (IBTA 3.9.1).
-        let is_smi = packet.bth.qpn() == SMI;
-        let in_place = packet.transport == Transport::Ud && is_smi == (packet.lrh.vl() == VL15);
-        let Some((address, mad)) = Address::parse(packet).filter(|_| in_place) else {
+        let Some((from, mad)) = agent::parse(packet) else {
             self.core.oddities.stray_packets += 1;
             return;
         };
-        let to_host = if is_smi {
-            self.subnet_management(port, &address, &mad, now)
+        let at = arrival(port, false, now);
+        let outcome = if from.dest_qp == 0 {
+            agent::subnet_management(&mut self.core.node, &at, &from, &mad)
         } else {
-            self.general_services(port, &address, &mad)
+            self.update_counters();
+            agent::general_services(&mut self.core.node, &at, &from, &mad)
         };
-        if !to_host {
-            return;
+        match outcome {
+            Outcome::Out(out, mad) if out == at.port => {
+                self.send_mad(port, &Address::DIRECTED, &mad);
+            }
+            Outcome::Route(to, mad) => self.send_mad(port, &to, &mad),
+            Outcome::Host => self.give_to_host(port, packet, now),
+            // A return path that does not lead back.
+            Outcome::Out(..) | Outcome::Drop => {}
         }
+        if from.dest_qp == 0 {
+            self.management_changes();
+        }
+    }
+
+    fn give_to_host(&mut self, port: usize, packet: &Packet<'_>, now: u64) {
         match self.special.get(&(port, packet.bth.qpn())) {
             Some(&qpn) => self.deliver(qpn, packet, now),
             None => self.core.oddities.stray_packets += 1,
         }
-    }
-
-    /// Returns whether a datagram of QP 0 is for the host.
-    fn subnet_management(&mut self, port: usize, from: &Address, mad: &Mad, now: u64) -> bool {
-        let mut smp = Smp::from_mad(mad);
-        let arrival = Arrival {
-            port: port_number(port),
-            trusted: false,
-            now,
-        };
-        if smp.is_directed() {
-            match receive(&mut smp, arrival.port, false) {
-                Step::Agent if sma::serves(&smp.head) => {}
-                Step::Agent | Step::Manager => return true,
-                Step::Out(_) | Step::Lid(_) | Step::Discard => return false,
-            }
-        } else if !sma::serves(&smp.head) {
-            return true;
-        }
-        if !sma::process(&mut self.core.node, &arrival, &mut smp) {
-            return false;
-        }
-        let answer = if smp.is_directed() {
-            match reply(&mut smp, from.slid) {
-                Step::Out(out) if out == arrival.port => Address::DIRECTED,
-                Step::Lid(_) => from.answer(),
-                // A return path that does not lead back.
-                _ => return false,
-            }
-        } else {
-            from.answer()
-        };
-        self.send_mad(port, &answer, &smp.to_mad());
-        self.management_changes(now);
-        false
-    }
-
-    /// Returns whether a datagram of QP 1 is for the host.
-    fn general_services(&mut self, port: usize, from: &Address, mad: &Mad) -> bool {
-        let own = self.core.link_port(port);
-        if own.state() < LinkState::Armed || !own.info.has_lid(from.dlid) {
-            return false;
-        }
-        if own.pkey_index(from.pkey).is_none() {
-            self.core.link_port_mut(port).count_pkey_violation();
-            return false;
-        }
-        // The host has its own Q_Key and checks it.
-        if from.qkey != GSI_QKEY || !pma::serves(mad::head(mad)) {
-            return true;
-        }
-        let mut perf = PerfMad::from_mad(mad);
-        self.update_counters();
-        pma::process(&mut self.core.node, &mut perf);
-        self.send_mad(port, &from.answer(), &perf.to_mad());
-        false
     }
 
     fn send_mad(&mut self, port: usize, address: &Address, mad: &Mad) {
@@ -125,24 +69,22 @@ impl Hca {
     }
 
     /// Notes that the link of a port, by its index, has come up or gone down.
-    pub fn set_link(&mut self, port: usize, up: bool, now: u64) {
+    pub fn set_link(&mut self, port: usize, up: bool) {
         self.core.node.set_link(port_number(port), up);
-        self.management_changes(now);
+        self.management_changes();
     }
 
-    /// Configures a port as the fabric's configuration says, where no subnet manager does.
-    pub fn configure(&mut self, port: usize, lid: u16, now: u64) {
-        self.core.link_port_mut(port).info.lid.set(lid);
-        if self.core.link_port(port).state() != LinkState::Down {
-            self.core
-                .node
-                .set_state(port_number(port), LinkState::Active);
-        }
-        self.management_changes(now);
+    /// Makes a port active that is armed.
+    pub(super) fn activate(&mut self, port: usize) {
+        self.core
+            .node
+            .set_state(port_number(port), LinkState::Active);
+        self.management_changes();
     }
 
     /// Tells the driver what management has changed.
-    fn management_changes(&mut self, _now: u64) {
+    fn management_changes(&mut self) {
+        self.ports_changed = true;
         for (port, change) in self.core.node.take_changes() {
             let event = match change {
                 Change::State {
@@ -192,28 +134,23 @@ impl Hca {
                 .map_err(|_| Status::DmaFault)?;
             reply.flags = mad_flag::RESPONSE;
         }
-        self.management_changes(now);
         Ok(reply)
     }
 
-    fn execute_mad(&mut self, port: usize, mad: &Mad, trusted: bool, now: u64) -> Option<Mad> {
-        let head = mad::head(mad);
-        if sma::serves(head) {
-            let arrival = Arrival {
-                port: port_number(port),
-                trusted,
-                now,
-            };
-            let mut smp = Smp::from_mad(mad);
-            let answered = sma::process(&mut self.core.node, &arrival, &mut smp);
-            return answered.then(|| smp.to_mad());
-        }
-        if head.class == class::PERFORMANCE && pma::serves(head) {
-            self.update_counters();
-            let mut perf = PerfMad::from_mad(mad);
-            pma::process(&mut self.core.node, &mut perf);
-            return Some(perf.to_mad());
-        }
-        None
+    /// Has an agent answer a datagram that comes from the node itself; [`None`] if there is no answer.
+    pub fn execute_mad(&mut self, port: usize, mad: &Mad, trusted: bool, now: u64) -> Option<Mad> {
+        self.update_counters();
+        let at = arrival(port, trusted, now);
+        let answer = agent::execute(&mut self.core.node, &at, mad);
+        self.management_changes();
+        answer
+    }
+}
+
+fn arrival(port: usize, trusted: bool, now: u64) -> Arrival {
+    Arrival {
+        port: port_number(port),
+        trusted,
+        now,
     }
 }

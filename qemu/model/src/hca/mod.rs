@@ -112,6 +112,8 @@ pub struct Hca {
     hung: bool,
     /// What management wants of the links: index of the port and what.
     pub link_orders: Vec<(usize, Change)>,
+    /// Whether subnet management may have changed ports since this was cleared.
+    pub ports_changed: bool,
 }
 
 impl Hca {
@@ -133,6 +135,7 @@ impl Hca {
             timers: BinaryHeap::new(),
             hung: false,
             link_orders: Vec::new(),
+            ports_changed: true,
         }
     }
 
@@ -433,6 +436,10 @@ impl Hca {
         if !pkeys_match(pkey, packet.bth.pkey.get()) {
             self.core.link_port_mut(port).count_pkey_violation();
             return;
+        }
+        if own.state() == LinkState::Armed {
+            // The neighbour is active already (IBTA 7.2.7).
+            self.activate(port);
         }
         self.deliver(qpn, packet, now);
     }

@@ -4,7 +4,7 @@
 
 use super::node::{Node, KEY};
 use super::*;
-use qiao_fabric::link::{End, Faults, Link};
+use qiao_fabric::link::{Arrival, End, Faults, Link};
 use qiao_fabric::wire::Transport;
 use qiao_hw::qp::{access, attr, Mtu, QpAttr, QpState};
 use rand::{rngs::SmallRng, Rng, SeedableRng};
@@ -105,7 +105,7 @@ impl Pair {
                 }
             }
             for _ in 0..6 {
-                let Some((end, bytes)) = self.link.receive(self.now) else {
+                let Some((end, Arrival::Packet(bytes))) = self.link.receive(self.now) else {
                     break;
                 };
                 busy = true;
@@ -277,7 +277,7 @@ fn random_run(seed: u64, loss: f64) {
             while let Some(p) = pair.nodes[0].out.pop_front() {
                 pair.link.send(End::A, pair.now, p);
             }
-            while let Some((end, bytes)) = pair.link.receive(pair.now) {
+            while let Some((end, Arrival::Packet(bytes))) = pair.link.receive(pair.now) {
                 let i = usize::from(end == End::B);
                 let packet = bytes.parse().unwrap();
                 pair.qps[i].packet_in(&packet, pair.now, &mut pair.nodes[i]);

@@ -108,8 +108,16 @@ pub struct World {
 impl World {
     /// Two HCAs `a` and `b` on a link with faults; `extra` is appended to the configuration of `a`.
     pub fn new(faults: Faults, extra: &str) -> Self {
+        Self::with_topology("[[link]]\nends = [\"a:1\", \"b:1\"]\n", faults, extra)
+    }
+
+    /// As [`World::new`] with switches and links of their own, and captures in the folder `pcap`.
+    pub fn with_topology(topology: &str, faults: Faults, extra: &str) -> Self {
         let dir = tempfile::Builder::new().prefix("q").tempdir().unwrap();
         let mut text = format!("seed = 7\ncontrol = {:?}\n", dir.path().join("control"));
+        if topology.contains("switch") {
+            text += &format!("pcap_dir = {:?}\n", dir.path().join("pcap"));
+        }
         for name in ["a", "b"] {
             let socket = dir.path().join(name);
             text += &format!("[[hca]]\nname = \"{name}\"\nsocket = {socket:?}\n");
@@ -120,7 +128,7 @@ impl World {
                 text += extra;
             }
         }
-        text += "[[link]]\nends = [\"a:1\", \"b:1\"]\n";
+        text += topology;
         let mut config: Config = toml::from_str(&text).unwrap();
         config.faults = faults;
         let model = Model::new(&config).unwrap();
@@ -146,14 +154,21 @@ impl World {
     pub fn guest(&self, name: &str) -> Guest {
         Guest::new(&self.dir.path().join(name))
     }
-}
 
-impl Drop for World {
-    fn drop(&mut self) {
+    /// Ends the model, which completes the captures.
+    pub fn stop(&mut self) {
         // The other end of a closed pair is readable.
         self.stop = None;
         let ended = self.thread.take().map(JoinHandle::join);
         assert!(matches!(ended, Some(Ok(()))), "the model ends cleanly");
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            self.stop();
+        }
     }
 }
 
