@@ -9,6 +9,7 @@ mod demo;
 mod device;
 mod driver;
 mod events;
+mod fabric;
 mod function;
 mod hello;
 mod kernel;
@@ -155,6 +156,7 @@ pub const ALL: &[Scenario] = &[
     driver::SCENARIO,
     demo::TWINS,
     demo::SCENARIO,
+    fabric::SCENARIO,
     user::SCENARIO,
     user::POLLED,
     user::IOMMU,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! What a scenario wants to exist: guests, their HCAs, and the links between HCA ports.
+//! What a scenario wants to exist: guests, their HCAs, switches, and the links between ports.
 
 use std::{
     collections::BTreeMap,
@@ -28,6 +28,7 @@ pub struct Topology {
     pub ethernet: Ethernet,
     /// Whether the guests' devices are behind an IOMMU that maps each buffer, and unmaps it, on its own.
     pub iommu: bool,
+    switches: Vec<SwitchConfig>,
     links: Vec<[String; 2]>,
     settings: BTreeMap<&'static str, toml::Table>,
 }
@@ -66,6 +67,21 @@ impl Topology {
             let settings = self.settings.entry(hca).or_default();
             settings.insert("doorbells".into(), "polled".into());
         }
+        self
+    }
+
+    /// Adds a switch.
+    pub fn switch(mut self, name: &str, ports: u8) -> Self {
+        self.switches.push(SwitchConfig {
+            name: name.into(),
+            ports,
+        });
+        self
+    }
+
+    /// Joins two ports, given as `name:port`, by a cable.
+    pub fn cable(mut self, one: &str, other: &str) -> Self {
+        self.links.push([one.into(), other.into()]);
         self
     }
 
@@ -111,6 +127,7 @@ impl Topology {
             control: sockets.join("model.sock"),
             coverage: coverage_file(pcap_dir),
             hca,
+            switch: self.switches.clone(),
             link: self
                 .links
                 .iter()
@@ -145,6 +162,8 @@ pub struct ModelConfig {
     pub control: PathBuf,
     coverage: PathBuf,
     hca: Vec<HcaConfig>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    switch: Vec<SwitchConfig>,
     link: Vec<LinkConfig>,
 }
 
@@ -155,6 +174,12 @@ struct HcaConfig {
     ports: u8,
     #[serde(flatten)]
     settings: toml::Table,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct SwitchConfig {
+    name: String,
+    ports: u8,
 }
 
 #[derive(Clone, Debug, Serialize)]

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Guests behind two switches. The subnet manager of the fabric brings every port up; a link between the switches is cut and
+//! data goes by the other.
+
+use anyhow::{ensure, Context, Result};
+use serde_json::{json, Value};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{
+    clients::{End, Pair},
+    driver, Part, Scenario,
+};
+use crate::{
+    report::Report,
+    session::{Guest, Session, SHORT},
+    topology::Topology,
+};
+
+/// The links between the switches, by their index in the topology.
+const BETWEEN: [usize; 2] = [2, 3];
+
+/// Nodes of the fabric: two HCAs and two switches.
+const NODES: u64 = 4;
+
+const POLL: Duration = Duration::from_millis(100);
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "fabric",
+    about: "two guests behind two switches: the subnet manager sets everything up, and routes around a link that is cut",
+    alarm: None,
+    parts: &[Part::Driver, Part::Provider, Part::Model],
+    topology: || {
+        Topology::default()
+            .guest("a", &["a0"])
+            .guest("b", &["b0"])
+            .switch("s1", 4)
+            .switch("s2", 4)
+            .cable("a0:1", "s1:1")
+            .cable("b0:1", "s2:1")
+            .cable("s1:3", "s2:3")
+            .cable("s1:4", "s2:4")
+    },
+    run,
+};
+
+fn run(session: &Session, report: &mut Report) -> Result<()> {
+    let guests = [&session.guests[0], &session.guests[1]];
+    let mut devices = Vec::new();
+    for guest in guests {
+        driver::load(guest)?;
+        devices.push(driver::devices(guest, 1)?.remove(0));
+    }
+    let end = |index: usize| End {
+        guest: guests[index],
+        device: &devices[index],
+    };
+    let pair = Pair {
+        server: end(0),
+        client: end(1),
+        gid_index: None,
+    };
+    report.test("topology", || whole(session));
+    diagnose(guests[0], report);
+    report.test("ibv_rc_pingpong", || pair.pingpong("-n 100 -c"));
+    for link in BETWEEN {
+        report.test(format!("link {link} is cut"), || set(session, link, false));
+        report.test(format!("ibv_rc_pingpong without link {link}"), || {
+            pair.pingpong("-n 100 -c")
+        });
+        report.test(format!("link {link} is back"), || set(session, link, true));
+    }
+    report.test("topology at the end", || whole(session));
+    report.test("rmmod", || {
+        for guest in guests {
+            guest.run("rmmod qiao", SHORT)?;
+        }
+        Ok("")
+    });
+    Ok(())
+}
+
+/// What the distribution's programs for subnets see of the fabric from a guest.
+fn diagnose(guest: &Guest, report: &mut Report) {
+    for (command, wanted) in [
+        ("ibnetdiscover", &["s1", "s2", "a0", "b0"][..]),
+        ("iblinkinfo", &["s1", "s2", "LinkUp"]),
+        ("smpquery -D nodeinfo 0,1", &["Switch"]),
+        ("perfquery", &["PortRcvPkts"]),
+    ] {
+        report.test(command, || {
+            let modules = "modprobe -a ib_umad";
+            let output = guest.run(&format!("{modules} && {command}"), SHORT)?.stdout;
+            for word in wanted {
+                ensure!(output.contains(word), "{word} is missing:\n{output}");
+            }
+            Ok(format!("{} lines", output.lines().count()))
+        });
+    }
+}
+
+fn topology(session: &Session) -> Result<Value> {
+    let answer = session.model()?.ask(&json!({"op": "topology"}))?;
+    Ok(answer["topology"].clone())
+}
+
+fn manager(view: &Value, field: &str) -> Result<u64> {
+    view["managers"][0][field]
+        .as_u64()
+        .with_context(|| format!("no subnet manager says its {field}: {view}"))
+}
+
+/// Checks that the subnet manager has found every node and that every port with a link is active.
+fn whole(session: &Session) -> Result<String> {
+    let view = topology(session)?;
+    let nodes = manager(&view, "nodes")?;
+    ensure!(nodes == NODES, "{nodes} nodes");
+    let switches = view["switches"].as_array().context("no switches")?;
+    let ports = switches
+        .iter()
+        .filter_map(|s| s["ports"].as_array())
+        .flatten();
+    let active = ports.filter(|port| port["state"] == "active").count();
+    ensure!(active == 6, "{active} ports of switches are active: {view}");
+    Ok(format!("{nodes} nodes, {active} ports of switches active"))
+}
+
+/// Cuts or joins a link and waits until the subnet manager has swept.
+fn set(session: &Session, link: usize, up: bool) -> Result<String> {
+    let before = manager(&topology(session)?, "sweeps")?;
+    session
+        .model()?
+        .order(&json!({"op": "link", "link": link, "up": up}))?;
+    let start = Instant::now();
+    loop {
+        let view = topology(session)?;
+        let (sweeps, idle) = (manager(&view, "sweeps")?, &view["managers"][0]["idle"]);
+        if sweeps > before && idle == true {
+            return Ok(format!("sweep {sweeps}"));
+        }
+        ensure!(start.elapsed() < SHORT, "no sweep: {view}");
+        thread::sleep(POLL);
+    }
+}
