@@ -21,6 +21,9 @@ use std::time::{Duration, Instant};
 /// Packets that one turn delivers at most, so that doorbells are seen in time.
 const DELIVER_BUDGET: usize = 256;
 
+/// How often one turn sends and delivers.
+const EXCHANGES: usize = 8;
+
 /// Frames that are kept for packets to come.
 const SPARE_FRAMES: usize = 1024;
 
@@ -166,18 +169,32 @@ impl Engine {
             self.fabric.sync(n, &mut self.hcas[n], now);
         }
         // What has come in time is seen before the timers, however long this thread had to wait for its turn.
-        let mut busy = self.fabric_turn(now);
+        self.fabric_turn(now);
+        for hca in &mut self.hcas {
+            hca.run_timers(now);
+        }
+        let busy = (0..EXCHANGES).all(|_| self.exchange(now));
+        Turn { busy, rung }
+    }
+
+    /// Lets one queue pair of each HCA send, and moves packets; returns whether there may be more.
+    fn exchange(&mut self, now: u64) -> bool {
+        let mut busy = false;
         for n in 0..self.hcas.len() {
-            self.hcas[n].run_timers(now);
             // What the fabric cannot take yet waits in the work queues.
             if self.fabric.has_room(n) {
                 std::mem::swap(&mut self.spare, &mut self.hcas[n].core.spare);
                 busy |= self.hcas[n].pump(now);
                 std::mem::swap(&mut self.spare, &mut self.hcas[n].core.spare);
             }
+            // A function that is being reset, or whose host has died, says nothing any more. What it would say now may be wrong: its
+            // memory is gone.
+            if self.hcas[n].core.shared.dma.is_resetting() {
+                self.hcas[n].core.outbox.clear();
+            }
             self.fabric.send(n, &mut self.hcas[n], now);
         }
-        Turn { busy, rung }
+        self.fabric_turn(now) || busy
     }
 
     /// Moves packets and gives those that have arrived to the HCAs. Returns whether there may be more.

@@ -100,7 +100,8 @@ impl Function {
 
     fn reset_function(&mut self) {
         self.config.reset();
-        // The reset comes first: the engine, which has not seen it, breaks no rule meanwhile.
+        // The reset comes first: the engine, which has not seen it, breaks no rule meanwhile, and nothing that the lost memory would
+        // make the device say leaves it.
         self.clear();
         self.shared.dma.set_gate(Gate::BusMaster, false);
     }

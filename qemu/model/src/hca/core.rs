@@ -2,6 +2,7 @@
 
 //! What all queue pairs of an HCA use: keys, queues, ports and the way out.
 
+use super::id_map::IdMap;
 use super::mkey::Mkeys;
 use super::port::{TransportCounters, HOST_CAPABILITIES};
 use super::queue::{Cq, Eq, Event};
@@ -14,7 +15,6 @@ use qiao_hw::caps::Caps;
 use qiao_hw::cmd::EqType;
 use qiao_hw::cqe::{Cqe, CqeStatus};
 use qiao_hw::event::EventType;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Pages that all objects of an HCA may keep: 64 GiB in 4 KiB pages, 128 MiB of the model's memory.
@@ -54,13 +54,13 @@ pub struct Core {
     /// Capability block.
     pub caps: Caps,
     /// Protection domains.
-    pub pds: HashMap<u32, Pd>,
+    pub pds: IdMap<Pd>,
     /// Protection entries.
     pub mkeys: Mkeys,
     /// Event queues.
-    pub eqs: HashMap<u32, Eq>,
+    pub eqs: IdMap<Eq>,
     /// Completion queues.
-    pub cqs: HashMap<u32, Cq>,
+    pub cqs: IdMap<Cq>,
     /// What subnet management knows of the HCA and its ports.
     pub node: Node,
     /// What the transport has counted, by port.
@@ -86,10 +86,10 @@ impl Core {
             shared,
             generation: Generation::default(),
             caps,
-            pds: HashMap::new(),
+            pds: IdMap::default(),
             mkeys: Mkeys::default(),
-            eqs: HashMap::new(),
-            cqs: HashMap::new(),
+            eqs: IdMap::default(),
+            cqs: IdMap::default(),
             counters: vec![TransportCounters::default(); node.info.num_ports.into()],
             node,
             outbox: Vec::new(),

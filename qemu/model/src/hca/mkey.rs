@@ -3,10 +3,10 @@
 //! Protection entries: what a key allows and where its bytes are.
 
 use super::buffer::Buffer;
+use super::id_map::IdMap;
 use crate::mem::{Dma, DmaFault};
 use crate::transport::Fault;
 use qiao_hw::qp::access;
-use std::collections::HashMap;
 
 /// Where the bytes of a region are.
 #[derive(Debug)]
@@ -121,7 +121,7 @@ impl<'a> Checked<'a> {
 /// The protection entries of a device, by index.
 #[derive(Debug, Default)]
 pub struct Mkeys {
-    entries: HashMap<u32, Mkey>,
+    entries: IdMap<Mkey>,
     pages: usize,
 }
 

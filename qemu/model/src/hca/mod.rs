@@ -7,6 +7,7 @@ mod cmdq;
 pub mod core;
 pub mod dump;
 mod execute;
+pub mod id_map;
 mod management;
 pub mod mkey;
 pub mod port;
@@ -21,6 +22,7 @@ use self::core::Core;
 use crate::shared::{Bell, CommandQueueSetup, FatalCause, Generation, Mail};
 use crate::transport::Special;
 use cmdq::CommandQueue;
+use id_map::{IdMap, IdSet};
 use qiao_fabric::counters::Counters;
 use qiao_fabric::mad::LinkState;
 use qiao_fabric::node::{pkeys_match, Change};
@@ -32,11 +34,12 @@ use qiao_hw::qp::{attr, QpAttr, QpState};
 use queue::Event;
 use slots::{SlotOwner, Slots};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Packets that one queue pair sends before the next has its turn.
-const PUMP_BUDGET: usize = 32;
+/// Packets that one queue pair sends before the next has its turn. So few stay in the processor's first cache from their sending to
+/// their delivery.
+const PUMP_BUDGET: usize = 8;
 
 /// How the device answers a command wrongly, for tests of drivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
@@ -91,7 +94,7 @@ pub struct Hca {
     /// Objects that queue pairs refer to.
     pub core: Core,
     /// Queue pairs.
-    pub qps: HashMap<u32, QueuePair>,
+    pub qps: IdMap<QueuePair>,
     /// Special queue pairs by index of the port and number in packets.
     special: HashMap<(usize, u32), u32>,
     /// Counters of the links of the ports, which the engine keeps up to date.
@@ -106,7 +109,7 @@ pub struct Hca {
     slots: Slots,
     /// Queue pairs that may have something to send, each once.
     ready: VecDeque<u32>,
-    is_ready: HashSet<u32>,
+    is_ready: IdSet,
     /// When to look at a queue pair: not later than its deadline, which most often has moved by then.
     timers: BinaryHeap<Reverse<(u64, u32)>>,
     hung: bool,
@@ -126,12 +129,12 @@ impl Hca {
             link_base: vec![Counters::default(); core.counters.len()],
             slots: Slots::new(Arc::clone(&core.shared), slot_count),
             core,
-            qps: HashMap::new(),
+            qps: IdMap::default(),
             special: HashMap::new(),
             command_faults: Vec::new(),
             cmdq: None,
             ready: VecDeque::new(),
-            is_ready: HashSet::new(),
+            is_ready: IdSet::default(),
             timers: BinaryHeap::new(),
             hung: false,
             link_orders: Vec::new(),

@@ -195,6 +195,11 @@ impl Dma {
         }
     }
 
+    /// Returns whether a reset has begun that the engine has not done yet.
+    pub fn is_resetting(&self) -> bool {
+        self.read_table().resetting
+    }
+
     /// Returns how many accesses the client had not allowed. What a gate has stopped that the device
     /// itself closes is none of them.
     pub fn breaches(&self) -> Breaches {

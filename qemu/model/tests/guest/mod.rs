@@ -98,6 +98,9 @@ impl Depth {
     }
 }
 
+/// Name of the thread that runs the engine.
+pub const ENGINE: &str = "engine";
+
 /// A model in this process.
 pub struct World {
     pub dir: tempfile::TempDir,
@@ -133,7 +136,10 @@ impl World {
         config.faults = faults;
         let model = Model::new(&config).unwrap();
         let (reader, writer) = UnixStream::pair().unwrap();
-        let thread = std::thread::spawn(move || model.run(reader.as_fd()).unwrap());
+        let thread = std::thread::Builder::new()
+            .name(ENGINE.into())
+            .spawn(move || model.run(reader.as_fd()).unwrap())
+            .unwrap();
         let stop = Some(writer);
         Self {
             dir,
