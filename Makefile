@@ -48,9 +48,18 @@ run: $(if $(strip $(S)),guests,unnamed) ## run the scenarios named by S="..." (m
 unnamed:
 	@echo 'qiao: error: name scenarios, as in make run S="twins lifecycle"; make list lists them' >&2; exit 1
 
+.PHONY: bench
+bench: guests ## measure Qiao beside soft-RoCE in the same guests, and the device model beside memcpy
+	@$(LAB) bench
+
 .PHONY: lab
-lab: guests ## boot two guests with the driver and stay at a shell; Control-] shows the other guest, Control-\ ends
+lab: terminal guests ## boot two guests with the driver and stay at a shell; Control-] shows the other guest, Control-\ ends
 	@$(LAB) shell $(S)
+
+# Before everything is built for it.
+.PHONY: terminal
+terminal:
+	@[ -t 0 ] && [ -t 1 ] || { echo 'qiao: error: make lab needs a terminal' >&2; exit 1; }
 
 .PHONY: list
 list: lab-program ## list the scenarios
@@ -63,6 +72,10 @@ coverage: lab-program ## print what of the device interface the scenarios have u
 .PHONY: info
 info: guests ## print the versions of everything that is used
 	@$(LAB) info
+
+.PHONY: kernels
+kernels: root ## load the driver into each kernel that the archive offers, or into KERNELS=; writes docs/kernels.md
+	@$(ENV)/kernels.sh docs/kernels.md
 
 .PHONY: enter
 enter: overlay ## a shell inside the development root
@@ -112,7 +125,7 @@ model: root ## build the device model
 .PHONY: lab-program
 lab-program: root ## build the lab's own program
 	@echo 'qiao: building the lab' >&2
-	@$(CARGO) build --locked --release --quiet --manifest-path qemu/Cargo.toml --package qiao-lab
+	@$(CARGO) build --locked --release $(if $(filter list,$(MAKECMDGOALS)),,--quiet) --manifest-path qemu/Cargo.toml --package qiao-lab
 
 # Static, since the agent is also the guests' first process, before there is a C library. The target is named so that the flags
 # are not used for procedural macros.

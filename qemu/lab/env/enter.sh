@@ -53,6 +53,7 @@ environment=(
 	"PATH=/usr/sbin:/usr/bin:/sbin:/bin" "HOME=$QIAO_CACHE/home" "LANG=C.UTF-8" "TERM=${TERM:-dumb}" "USER=${USER:-root}"
 	"SSL_CERT_FILE=$bundle" "CARGO_HOME=$QIAO_CACHE/cargo" "CARGO_TARGET_DIR=$build/target"
 	"QIAO_CACHE=$QIAO_CACHE" "QIAO_TOP=$TOP" "QIAO_BUILD=$build" "QIAO_KERNEL=$(kernel_release)"
+	"QIAO_COMMIT=$(git -C "$TOP" describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)"
 	"QIAO_KO=$kernel/ko" "QIAO_KERNEL_SOURCE=$kernel/source" "QIAO_IMAGE=$(image_dir)"
 	# Of the machine and not of the cache: guests of two caches would starve each other just the same.
 	"QIAO_LAB_LOCK=${lab_lock:?}"

@@ -11,7 +11,7 @@ PATH=$PATH:/usr/sbin:/sbin
 
 ENV_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 TOP=$(cd "$ENV_DIR/../../.." && pwd)
-QIAO_CACHE=${QIAO_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/qiao}
+QIAO_CACHE=${QIAO_CACHE-${XDG_CACHE_HOME:-$HOME/.cache}/qiao}
 SUITE=trixie
 # shellcheck disable=SC2034 # read by root.sh
 ROOT_DISK_GB=15
@@ -22,6 +22,8 @@ die() {
 	exit 1
 }
 
+# Scripts are started in several folders, and an empty name must not mean the default cache to make distclean.
+[[ $QIAO_CACHE == /* ]] || die "QIAO_CACHE must be an absolute path and is '$QIAO_CACHE'"
 mkdir -p "$QIAO_CACHE" 2>/dev/null || die "cannot make $QIAO_CACHE (choose another folder with QIAO_CACHE=)"
 QIAO_CACHE=$(cd "$QIAO_CACHE" && pwd)
 [[ -w $QIAO_CACHE ]] || die "cannot write to $QIAO_CACHE (choose another folder with QIAO_CACHE=)"

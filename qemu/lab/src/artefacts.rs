@@ -20,6 +20,8 @@ pub struct Artefacts {
     pub top: PathBuf,
     /// What was built from the work tree.
     pub build: PathBuf,
+    /// The commit of the work tree, with a mark if files were changed since.
+    pub commit: String,
     /// Release of the kernel under test, as `uname -r` prints it.
     pub kernel: String,
     /// Object tree that modules are built against.
@@ -44,6 +46,7 @@ impl Artefacts {
             cache: variable("QIAO_CACHE")?.into(),
             top: variable("QIAO_TOP")?.into(),
             build: variable("QIAO_BUILD")?.into(),
+            commit: variable("QIAO_COMMIT")?,
             kernel: variable("QIAO_KERNEL")?,
             kernel_objects: variable("QIAO_KO")?.into(),
             kernel_source: variable("QIAO_KERNEL_SOURCE")?.into(),

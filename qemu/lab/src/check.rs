@@ -19,7 +19,7 @@ use crate::{
     artefacts::Artefacts,
     coverage::{kept_runs, Coverage},
     info,
-    report::Report,
+    report::{self, Report},
     scenario::ALL,
 };
 
@@ -46,6 +46,8 @@ pub fn run(artefacts: &Artefacts, stages: &[Stage]) -> Result<bool> {
     info::print(artefacts)?;
     let mut report = Report::new();
     for stage in stages {
+        let name = stage.to_possible_value().expect("no stage is hidden");
+        report.begin(name.get_name());
         match stage {
             Stage::Lint => sources::check(artefacts, &mut report),
             Stage::Unit => cargo::check(artefacts, &mut report),
@@ -55,12 +57,14 @@ pub fn run(artefacts: &Artefacts, stages: &[Stage]) -> Result<bool> {
     }
     report.finish();
     print!("{}", report.failures());
+    println!("report: {}", report::write(&report, artefacts)?.display());
     println!("{}", report.summary());
     Ok(report.failed() == 0)
 }
 
 fn run_guests(artefacts: &Artefacts, report: &mut Report) {
     let before = kept_runs(&artefacts.runs());
+    report.expect(ALL.len());
     for scenario in ALL {
         if !scenario.in_tree(artefacts) {
             report.say(&format!(
@@ -69,10 +73,7 @@ fn run_guests(artefacts: &Artefacts, report: &mut Report) {
             ));
             continue;
         }
-        let mut rows = Report::new();
-        scenario.execute(artefacts, &mut rows);
-        rows.finish();
-        report.absorb(&format!("{}: ", scenario.name), rows);
+        scenario.execute(artefacts, report);
     }
     report.test("coverage of the interface", || {
         let before = before?;

@@ -54,9 +54,28 @@ pub fn bandwidth(output: &str) -> Result<f64> {
     table_value(output, "BW average[MiB/sec]", 5, 3)
 }
 
+/// Messages per second of the one line that a bandwidth test prints.
+pub fn message_rate(output: &str) -> Result<f64> {
+    Ok(table_value(output, "MsgRate[Mpps]", 5, 4)? * 1e6)
+}
+
 /// Typical (median) latency in microseconds of the one line that a latency test prints.
 pub fn latency(output: &str) -> Result<f64> {
     table_value(output, "t_typical[usec]", 9, 4)
+}
+
+/// Ticks that all processors together have worked, of `/proc/stat`: all but idle and waiting for input and output.
+pub fn busy_ticks(stat: &str) -> Result<f64> {
+    let line = stat.lines().next().unwrap_or_default();
+    let fields: Vec<f64> = line
+        .strip_prefix("cpu ")
+        .with_context(|| format!("no processors in {line:?}"))?
+        .split_whitespace()
+        .map(str::parse)
+        .collect::<Result<_, _>>()?;
+    // user, nice, system, idle, iowait, irq, softirq
+    ensure!(fields.len() >= 7, "too few fields in {line:?}");
+    Ok(fields[..3].iter().chain(&fields[5..7]).sum())
 }
 
 /// Column `index` of `columns` in the line after the heading that contains `heading`.
@@ -148,7 +167,16 @@ mod tests {
     #[test]
     fn perftest_figures() {
         assert_eq!(bandwidth(WRITE_BW).unwrap(), 10.24);
+        assert_eq!(message_rate(WRITE_BW).unwrap(), 164.0);
         assert_eq!(latency(SEND_LAT).unwrap(), 2207.48);
+    }
+
+    #[test]
+    fn processors_work_when_they_do_not_idle() {
+        let stat = "cpu  10 1 5 1000 100 2 3 0 0 0\ncpu0 10 1 5 1000 100 2 3 0 0 0\n";
+        assert_eq!(busy_ticks(stat).unwrap(), 21.0);
+        assert!(busy_ticks("cpu0 1 2 3").is_err());
+        assert!(busy_ticks("cpu  1 2 3").is_err());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod agent;
 mod artefacts;
+mod bench;
 mod check;
 mod coverage;
 mod figures;
@@ -31,7 +32,7 @@ use crate::{
     check::Stage,
     coverage::{kept_runs, Coverage},
     report::Report,
-    scenario::{Scenario, ALL},
+    scenario::{Scenario, ALL, MISSING, ON_DEMAND},
 };
 
 #[derive(Parser)]
@@ -58,6 +59,8 @@ enum Command {
     },
     /// Print what of the device interface the runs that are kept have used
     Coverage,
+    /// Measure Qiao beside soft-RoCE, and the device model beside memcpy
+    Bench,
     /// Print the versions of everything that is used
     Info,
     /// Run all tests, or those of the stages named
@@ -82,9 +85,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<bool> {
     match command {
         Command::List => {
-            for scenario in ALL {
-                println!("{:10} {}", scenario.name, scenario.about);
-            }
+            list();
             Ok(true)
         }
         Command::Run { scenarios } => run_scenarios(&Artefacts::from_env()?, &scenarios),
@@ -92,9 +93,7 @@ fn run(command: Command) -> Result<bool> {
             shell::run(&Artefacts::from_env()?, scenario.as_deref()).map(|()| true)
         }
         Command::Info => {
-            let artefacts = Artefacts::from_env()?;
-            info::print(&artefacts)?;
-            println!("accelerator  {}", qemu::accelerator(&artefacts)?.name());
+            info::print(&Artefacts::from_env()?)?;
             Ok(true)
         }
         Command::Coverage => {
@@ -108,7 +107,22 @@ fn run(command: Command) -> Result<bool> {
             println!("{} runs", coverage.runs());
             Ok(true)
         }
+        Command::Bench => bench::run(&Artefacts::from_env()?),
         Command::Check { stages } => check::run(&Artefacts::from_env()?, &stages),
+    }
+}
+
+fn list() {
+    for scenario in ALL {
+        println!("{:10} {}", scenario.name, scenario.about);
+    }
+    println!("\nnot part of make check:");
+    for scenario in ON_DEMAND {
+        println!("{:10} {}", scenario.name, scenario.about);
+    }
+    println!("\nnot possible yet:");
+    for missing in MISSING {
+        println!("{:10} {}: {}", missing.name, missing.about, missing.reason);
     }
 }
 
@@ -119,12 +133,14 @@ fn run_scenarios(artefacts: &Artefacts, names: &[String]) -> Result<bool> {
         .collect::<Result<Vec<_>>>()?;
     info::print(artefacts)?;
     let mut report = Report::new();
+    report.expect(scenarios.len());
     for scenario in scenarios {
         scenario.execute(artefacts, &mut report);
     }
     report.finish();
     println!("{}", report.table());
     print!("{}", report.failures());
+    println!("report: {}", report::write(&report, artefacts)?.display());
     println!("{}", report.summary());
     Ok(report.failed() == 0)
 }

@@ -100,6 +100,14 @@ impl Process {
         }
     }
 
+    /// Kills the process, which must be running.
+    pub fn kill(&mut self) -> Result<()> {
+        self.ensure_alive()?;
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
     /// Asks the process to end (SIGTERM) and waits; an error if it does not, or reports failure.
     pub fn terminate(&mut self, timeout: Duration) -> Result<()> {
         self.ensure_alive()?;

@@ -22,6 +22,8 @@ use crate::{
 };
 
 const QEMU: &str = "qemu-system-x86_64";
+/// Bytes of an Ethernet frame that holds a RoCE packet with a payload of 4096; the guest takes it over by itself.
+const JUMBO_MTU: u32 = 9000;
 /// A kernel with the probe's initramfs is up in 6 s under software emulation; hardware that takes longer is no help.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -79,6 +81,8 @@ pub struct Machine<'a> {
     pub index: usize,
     /// Memory in MiB.
     pub memory_mib: u32,
+    /// Whether speed counts; see [`Topology::measured`](crate::topology::Topology).
+    pub measured: bool,
 }
 
 impl Machine<'_> {
@@ -147,20 +151,20 @@ impl Machine<'_> {
             format!("virtserialport,chardev=agent,name={PORT_NAME}"),
         );
         add("-netdev", self.network()?);
-        add(
-            "-object",
-            format!(
-                "filter-dump,id=capture,netdev=net,file={}",
-                self.network_capture().display()
-            ),
+        let mut net = format!(
+            "virtio-net-pci,netdev=net,romfile=,mac=52:54:00:77:00:{:02x}",
+            self.index + 1
         );
-        add(
-            "-device",
-            format!(
-                "virtio-net-pci,netdev=net,romfile=,mac=52:54:00:77:00:{:02x}",
-                self.index + 1
-            ),
-        );
+        if self.measured {
+            net += &format!(",host_mtu={JUMBO_MTU}");
+        } else {
+            let file = self.network_capture();
+            add(
+                "-object",
+                format!("filter-dump,id=capture,netdev=net,file={}", file.display()),
+            );
+        }
+        add("-device", net);
         for (slot, hca) in self.hcas.iter().enumerate() {
             // Behind a root port the link has a speed and a width; on the root bus it would have neither.
             add(
@@ -226,10 +230,13 @@ fn base_arguments(
     add("-kernel", artefacts.vmlinuz().display().to_string());
     add("-initrd", initramfs.display().to_string());
     // loglevel=5 keeps warnings. A panic ends QEMU, since it may not reboot. No guest runs foreign code, so the mitigations
-    // would only slow it down.
+    // would only slow it down. The kernel panics if it sees no timer tick in some loops of its own, as on a host that has other
+    // work.
     add(
         "-append",
-        format!("console=ttyS0 loglevel=5 panic=-1 mitigations=off {kernel_options}"),
+        format!(
+            "console=ttyS0 loglevel=5 panic=-1 mitigations=off no_timer_check {kernel_options}"
+        ),
     );
     arguments.extend(["-nodefaults", "-no-reboot"].map(Into::into));
     arguments

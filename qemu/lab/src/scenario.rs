@@ -2,14 +2,18 @@
 
 //! Scenarios: what guests there are, what runs in them, and what must hold.
 
+mod allreduce;
+mod bench;
 mod breach;
 mod cases;
 mod clients;
+mod counters;
 mod demo;
 mod device;
 mod driver;
 mod events;
 mod fabric;
+mod faults;
 mod function;
 mod hello;
 mod kernel;
@@ -54,6 +58,8 @@ pub enum Part {
     Model,
     /// The client in the kernel.
     Client,
+    /// Programs of ours that use the device as others do.
+    Programs,
     /// Hostile user programs: one below libibverbs, one above it.
     Probe,
     /// The program that tells the transport's peer what to do.
@@ -74,6 +80,7 @@ impl Part {
             Self::Provider => "provider/Cargo.toml",
             Self::Model => "qemu/model/src/main.rs",
             Self::Client => "kunit/kclient/Kbuild",
+            Self::Programs => "qemu/lab/src/scenario/allreduce.py",
             Self::Probe => "qemu/lab/probe/Cargo.toml",
             Self::Peer => "qemu/peer/Cargo.toml",
         }
@@ -101,6 +108,11 @@ impl Part {
             Self::Client => {
                 let module = Artefacts::require(artefacts.client_module(), "kclient")?;
                 initramfs.add_guest_file(&modules.join("qiao_kclient.ko"), &module)
+            }
+            Self::Programs => {
+                let program = include_str!("scenario/allreduce.py");
+                initramfs.add_guest_text(Path::new(allreduce::PROGRAM), program);
+                Ok(())
             }
             Self::Probe => {
                 let probe = Artefacts::require(artefacts.probe(), "probe")?;
@@ -147,7 +159,34 @@ pub struct Scenario {
     run: fn(&Session, &mut Report) -> Result<()>,
 }
 
-/// Every scenario, in the order in which `make check` runs them.
+/// Scenarios that are run when somebody names them: they take long and need a quiet machine.
+pub const ON_DEMAND: &[Scenario] = &[bench::SCENARIO];
+
+/// What a cluster acceptance asks for and this tree cannot show yet.
+pub struct Missing {
+    /// The name that the scenario will have.
+    pub name: &'static str,
+    /// What it would show, in one line.
+    pub about: &'static str,
+    /// What is missing.
+    pub reason: &'static str,
+}
+
+/// Each with the reason.
+pub const MISSING: &[Missing] = &[
+    Missing {
+        name: "incast",
+        about: "many to one: three guests, two of them send to the third",
+        reason: "the Ethernet over which programs meet is a cable between two guests",
+    },
+    Missing {
+        name: "switch",
+        about: "a switch fails under traffic; routes move, connections go on",
+        reason: "each guest has one port, and so one switch that it cannot lose",
+    },
+];
+
+/// Every scenario of `make check`, in the order in which it runs them.
 pub const ALL: &[Scenario] = &[
     hello::SCENARIO,
     hello::ALARM,
@@ -165,6 +204,9 @@ pub const ALL: &[Scenario] = &[
     events::SCENARIO,
     mads::SCENARIO,
     device::SCENARIO,
+    allreduce::SCENARIO,
+    faults::CABLE,
+    faults::NODE,
     breach::SCENARIO,
     lifecycle::SCENARIO,
     unplug::SCENARIO,
@@ -173,13 +215,22 @@ pub const ALL: &[Scenario] = &[
 impl Scenario {
     /// By its name.
     pub fn named(name: &str) -> Option<&'static Self> {
-        ALL.iter().find(|scenario| scenario.name == name)
+        let mut all = ALL.iter().chain(ON_DEMAND);
+        all.find(|scenario| scenario.name == name)
     }
 
     /// What a person named; an error unless it exists and this work tree has its parts.
     pub fn wanted(name: &str, artefacts: &Artefacts) -> Result<&'static Self> {
-        let scenario = Self::named(name)
-            .with_context(|| format!("no scenario is called {name}: make list names them"))?;
+        let scenario = Self::named(name).with_context(|| {
+            let missing = MISSING.iter().find(|missing| missing.name == name);
+            match missing {
+                Some(missing) => format!(
+                    "the scenario {name} is not possible yet: {}",
+                    missing.reason
+                ),
+                None => format!("no scenario is called {name}: make list names them"),
+            }
+        })?;
         ensure!(
             scenario.in_tree(artefacts),
             "the scenario {name} needs parts that this work tree does not have yet"
@@ -215,9 +266,13 @@ impl Scenario {
 
     /// Boots the guests, runs everything in them, powers them off, and reads their logs. Whatever goes wrong is in the report.
     pub fn execute(&self, artefacts: &Artefacts, report: &mut Report) {
+        report.begin(self.name);
         let session = match self.boot(artefacts, report) {
             Ok(session) => session,
-            Err(error) => return report.add("boot", false, format!("{error:#}")),
+            Err(error) => {
+                report.step();
+                return report.add("boot", false, format!("{error:#}"));
+            }
         };
         let dir = session.dir.clone();
         if let Err(error) = (self.run)(&session, report) {
@@ -225,11 +280,13 @@ impl Scenario {
         }
         session.finish(self.alarm, report);
         report.say(&format!("consoles and logs: {}", dir.display()));
+        report.files(dir);
+        report.step();
     }
 }
 
 /// A new folder below `runs`, whose names sort by time, with only the latest of the old ones kept.
-fn new_run_dir(runs: &Path, name: &str) -> Result<PathBuf> {
+pub fn new_run_dir(runs: &Path, name: &str) -> Result<PathBuf> {
     fs::create_dir_all(runs)?;
     let old = kept_runs(runs)?;
     for dir in old.iter().rev().skip(KEPT_RUNS - 1) {

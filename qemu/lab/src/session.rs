@@ -8,6 +8,10 @@ use std::{
     io::ErrorKind,
     os::unix::{fs::MetadataExt, net::UnixStream},
     path::{Path, PathBuf},
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        Mutex, MutexGuard, PoisonError,
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -80,7 +84,9 @@ pub struct Guest {
     /// Socket of its interactive console.
     pub shell_socket: PathBuf,
     agent: Agent,
-    qemu: Process,
+    qemu: Mutex<Process>,
+    /// A test has killed it: it cannot be powered off.
+    crashed: AtomicBool,
     console: PathBuf,
 }
 
@@ -105,13 +111,23 @@ impl Guest {
         self.agent.send(&Request::Shell)
     }
 
+    /// Kills the guest, as a power cut does.
+    pub fn crash(&self) -> Result<()> {
+        self.crashed.store(true, Ordering::Relaxed);
+        self.process().kill()
+    }
+
+    fn process(&self) -> MutexGuard<'_, Process> {
+        self.qemu.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn wait_boot(&mut self) -> Result<()> {
         let start = Instant::now();
         loop {
             if self.agent.wait_ready(POLL)?.is_some() {
                 return Ok(());
             }
-            self.qemu.ensure_alive()?;
+            self.process().ensure_alive()?;
             ensure!(
                 start.elapsed() < BOOT_TIMEOUT,
                 "guest {} is not up after {} s",
@@ -131,8 +147,12 @@ impl Guest {
     }
 
     fn power_off(&mut self) -> Result<()> {
+        if self.crashed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         self.agent.send(&Request::PowerOff)?;
-        match self.qemu.wait(POWER_OFF_TIMEOUT)? {
+        let status = self.process().wait(POWER_OFF_TIMEOUT)?;
+        match status {
             Some(status) if status.success() => Ok(()),
             Some(status) => bail!("QEMU ended with {status}"),
             None => bail!(
@@ -215,6 +235,7 @@ impl Session {
                 ethernet: topology.ethernet,
                 index,
                 memory_mib: MEMORY_MIB,
+                measured: topology.measured,
             };
             let mut qemu = machine.start(&self.dir.join(format!("{}.qemu", spec.name)))?;
             let port = connect(&machine.agent_socket(), &mut qemu)
@@ -229,7 +250,8 @@ impl Session {
                 address: format!("10.77.0.{}", index + 1),
                 shell_socket: machine.shell_socket(),
                 agent,
-                qemu,
+                qemu: Mutex::new(qemu),
+                crashed: AtomicBool::new(false),
                 console,
             });
         }

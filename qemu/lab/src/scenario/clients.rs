@@ -110,6 +110,12 @@ impl Pair<'_> {
 
     /// One of libibverbs' ping-pong programs; with `-c` it checks the data.
     pub fn pingpong(&self, program: &str) -> Result<String> {
+        let (time, rate) = self.round_trips(program)?;
+        Ok(format!("{time:.0} us/iteration, {rate:.1} Mbit/s"))
+    }
+
+    /// As [`Pair::pingpong`]: microseconds of a round trip, and Mbit/s.
+    pub fn round_trips(&self, program: &str) -> Result<(f64, f64)> {
         let gid = self
             .gid_index
             .map(|index| format!("-g {index}"))
@@ -118,8 +124,7 @@ impl Pair<'_> {
         let (server, client) = self.serve(command, PINGPONG_PORT)?;
         // Both sides check the data they received, and both print the figures.
         figures::pingpong(&server).context("server")?;
-        let (time, rate) = figures::pingpong(&client).context("client")?;
-        Ok(format!("{time:.0} us/iteration, {rate:.1} Mbit/s"))
+        figures::pingpong(&client).context("client")
     }
 
     fn bandwidth(&self, program: &str) -> Result<String> {
@@ -138,7 +143,7 @@ impl Pair<'_> {
 
     /// `-F`: the processor's clock is emulated. `-u 18`: about a second until a packet counts as lost, since a vCPU may wait its
     /// turn for longer than the 67 ms of the default. What the client printed.
-    fn perftest(&self, program: &str) -> Result<String> {
+    pub fn perftest(&self, program: &str) -> Result<String> {
         let gid = self
             .gid_index
             .map(|index| format!("-x {index}"))

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::{
     clients::{End, Pair},
-    driver, Part, Scenario,
+    counters, driver, Part, Scenario,
 };
 use crate::{
     report::Report,
@@ -43,7 +43,9 @@ fn run(session: &Session, report: &mut Report) -> Result<()> {
         guest: guests[index],
         device: &devices[index],
     };
-    run_programs(end(0), end(1), report);
+    counters::watch(session, report, "the client programs", |report| {
+        run_programs(end(0), end(1), report);
+    })?;
     unload(&guests, report);
     Ok(())
 }
@@ -56,7 +58,9 @@ fn run_twins(session: &Session, report: &mut Report) -> Result<()> {
         guest,
         device: &devices[index],
     };
-    run_programs(end(0), end(1), report);
+    counters::watch(session, report, "the client programs", |report| {
+        run_programs(end(0), end(1), report);
+    })?;
     unload(&[guest], report);
     Ok(())
 }
@@ -71,7 +75,7 @@ pub(super) fn run_programs(server: End, client: End, report: &mut Report) {
     pair.run_all(report);
 }
 
-fn unload(guests: &[&Guest], report: &mut Report) {
+pub(super) fn unload(guests: &[&Guest], report: &mut Report) {
     report.test("rmmod", || {
         for guest in guests {
             guest.run("rmmod qiao", SHORT)?;

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// GID 1 of a soft-RoCE device is the one made from the interface's IPv4 address; GID 0 is from its link-local one.
-const IPV4_GID: u8 = 1;
+pub(super) const IPV4_GID: u8 = 1;
 
 /// The soft-RoCE device of a guest.
 pub(super) const DEVICE: &str = "rxe0";
