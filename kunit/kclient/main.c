@@ -203,8 +203,8 @@ static int add_device(struct ib_device *dev)
 	if (ret)
 		goto close;
 	ib_set_client_data(dev, &client, entry);
-	guard(mutex)(&devices_lock);
-	list_add(&entry->list, &devices);
+	scoped_guard(mutex, &devices_lock)
+		list_add(&entry->list, &devices);
 	return 0;
 
 close:
