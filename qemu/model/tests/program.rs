@@ -57,5 +57,5 @@ fn a_wrong_configuration_is_one_message_and_a_failure() {
         .output()
         .unwrap();
     assert!(!run.status.success());
-    assert!(String::from_utf8_lossy(&run.stderr).contains("no HCA is named `a`"));
+    assert!(String::from_utf8_lossy(&run.stderr).contains("no HCA and no switch is named `a`"));
 }
