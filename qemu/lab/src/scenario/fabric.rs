@@ -65,7 +65,9 @@ fn run(session: &Session, report: &mut Report) -> Result<()> {
     };
     report.test("topology", || whole(session));
     diagnose(guests[0], report);
-    report.test("ibv_rc_pingpong", || pair.pingpong("ibv_rc_pingpong -n 100 -c"));
+    report.test("ibv_rc_pingpong", || {
+        pair.pingpong("ibv_rc_pingpong -n 100 -c")
+    });
     for link in BETWEEN {
         report.test(format!("link {link} is cut"), || set(session, link, false));
         report.test(format!("ibv_rc_pingpong without link {link}"), || {
