@@ -196,6 +196,8 @@ pub struct Guest {
     pub depth: Depth,
     /// Path MTU of the connections to come.
     pub mtu: Mtu,
+    /// Their local ACK timeout: 4.096 us times two to this power.
+    pub ack_timeout: u8,
 }
 
 /// A queue pair with a CQ of its own.
@@ -239,6 +241,7 @@ impl Guest {
                 rq: LOG_RQ,
             },
             mtu: Mtu::Mtu1024,
+            ack_timeout: 10,
         };
         let version = [&[0; 4][..], b"{\"capabilities\":{\"max_msg_fds\":16}}\0"].concat();
         guest.call(1, &version, false);
@@ -665,7 +668,7 @@ impl Guest {
         a.max_rd_atomic = 4;
         a.max_dest_rd_atomic = 4;
         a.min_rnr_timer = 1;
-        a.timeout = 10;
+        a.timeout = self.ack_timeout;
         a.retry_count = 7;
         a.rnr_retry = 7;
         for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
