@@ -42,8 +42,8 @@ use crate::{
     topology::Topology,
 };
 
-/// Folders of past runs that are kept.
-const KEPT_RUNS: usize = 20;
+/// Folders of past runs that are kept: enough for two whole checks, since a check reads its own when it ends.
+const KEPT_RUNS: usize = 2 * (ALL.len() + ON_DEMAND.len());
 
 /// What a scenario's guests have beyond the distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
