@@ -7,7 +7,8 @@
 use crate::bindings;
 use kernel::{
     device,
-    pci, //
+    pci,
+    workqueue, //
 };
 
 /// Returns the `struct device` behind `dev`.
@@ -26,4 +27,11 @@ pub(crate) fn pci_dev<Ctx: device::DeviceContext>(
 ) -> *mut bindings::pci_dev {
     // `pci::Device` is a transparent wrapper of `Opaque<struct pci_dev>`.
     core::ptr::from_ref(dev).cast_mut().cast()
+}
+
+/// Returns the `struct workqueue_struct` behind `queue`.
+#[inline]
+pub(crate) fn workqueue(queue: &workqueue::Queue) -> *mut kernel::bindings::workqueue_struct {
+    // `workqueue::Queue` is a transparent wrapper of `Opaque<struct workqueue_struct>`.
+    core::ptr::from_ref(queue).cast_mut().cast()
 }

@@ -4,11 +4,16 @@
 
 mod completion;
 mod id_table;
+mod work;
 
 pub use self::{
     completion::Completion,
     id_table::{
         Id,
         IdTable, //
+    },
+    work::{
+        Job,
+        Work, //
     }, //
 };

@@ -237,7 +237,7 @@ static void flush_one(struct kc_pair *pair, struct ib_qp *qp, struct ib_cqe *cqe
 
 static void await_event(struct kc_pair *pair, struct events *events)
 {
-	kc_expect(pair, wait_for_completion_timeout(&events->next, 120 * HZ),
+	kc_expect(pair, wait_for_completion_timeout(&events->next, KC_TIMEOUT),
 		  "no event");
 }
 

@@ -74,6 +74,16 @@ struct kc_case {
 	void (*run)(struct kc_pair *pair);
 };
 
+/* Who polls the completion queues of a pair. */
+struct kc_context {
+	const char *name;
+	enum ib_poll_context context;
+};
+
+#define KC_CONTEXTS	3
+
+extern const struct kc_context kc_contexts[KC_CONTEXTS];
+
 #define KC_RC	BIT(IB_QPT_RC)
 #define KC_UC	BIT(IB_QPT_UC)
 #define KC_UD	BIT(IB_QPT_UD)
@@ -85,6 +95,8 @@ extern const struct kc_case kc_errors[];
 extern const unsigned int kc_error_count;
 
 #define KC_PORT	1
+/* A guard against hangs, not a measurement. */
+#define KC_TIMEOUT	(120 * HZ)
 
 /* Makes a test fail unless something holds; the test goes on. */
 #define kc_expect(pair, condition, fmt, ...)				\
@@ -94,6 +106,13 @@ extern const unsigned int kc_error_count;
 	} while (0)
 
 __printf(2, 3) void kc_fail(struct kc_pair *pair, const char *fmt, ...);
+
+__printf(1, 2) void kc_say(const char *fmt, ...);
+void kc_plan(unsigned int count);
+void kc_result(unsigned int number, enum ib_qp_type type,
+	       const struct kc_context *context, const struct kc_case *test,
+	       const char *why);
+int kc_lose(struct ib_device *dev);
 
 int kc_pair_open(struct kc_pair *pair, struct ib_device *a, struct ib_device *b,
 		 enum ib_qp_type type, enum ib_poll_context context);

@@ -5,9 +5,14 @@
  *	echo "DEVICE PEER" >/sys/module/qiao_kclient/parameters/run
  *
  * runs all tests between two devices, or within one if both are the same, and
- * writes the results to the kernel log as KTAP lines. Besides, the client has
- * on each device a queue pair with receive requests that nothing will ever
- * use, for as long as the device is there.
+ * writes the results to the kernel log as KTAP lines.
+ *
+ *	echo DEVICE >/sys/module/qiao_kclient/parameters/lose
+ *
+ * says so when it uses the device, waits until that fails, and then runs the
+ * tests of that. Besides, the client has on each device a queue pair with
+ * receive requests that nothing will ever use, for as long as the device is
+ * there.
  */
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
@@ -31,10 +36,7 @@ static LIST_HEAD(devices);
 /* Held while tests run, so that their devices stay. */
 static DEFINE_MUTEX(devices_lock);
 
-static const struct {
-	const char *name;
-	enum ib_poll_context context;
-} contexts[] = {
+const struct kc_context kc_contexts[KC_CONTEXTS] = {
 	{ "direct", IB_POLL_DIRECT },
 	{ "softirq", IB_POLL_SOFTIRQ },
 	{ "workqueue", IB_POLL_WORKQUEUE },
@@ -49,12 +51,48 @@ static const struct {
 	{ "UD", IB_QPT_UD },
 };
 
+void kc_say(const char *fmt, ...)
+{
+	struct va_format vaf = { .fmt = fmt };
+	va_list args;
+
+	va_start(args, fmt);
+	vaf.va = &args;
+	pr_info("%pV\n", &vaf);
+	va_end(args);
+}
+
+/* Begins results in the form of KTAP. */
+void kc_plan(unsigned int count)
+{
+	pr_info("KTAP version 1\n");
+	pr_info("1..%u\n", count);
+}
+
+static const char *type_name(enum ib_qp_type type)
+{
+	unsigned int t;
+
+	for (t = 0; t < ARRAY_SIZE(types); t++)
+		if (types[t].type == type)
+			return types[t].name;
+	return "?";
+}
+
+/* One result, which is good if there is no reason why not. */
+void kc_result(unsigned int number, enum ib_qp_type type,
+	       const struct kc_context *context, const struct kc_case *test,
+	       const char *why)
+{
+	pr_info("%sok %u %s %s: %s%s%s\n", why[0] ? "not " : "", number,
+		type_name(type), context->name, test->name,
+		why[0] ? " # " : "", why);
+}
+
 /* All tests for one type of queue pair and one context of completions. */
 struct suite {
-	const char *type_name;
-	const char *context_name;
 	enum ib_qp_type type;
-	enum ib_poll_context context;
+	const struct kc_context *context;
 	struct ib_device *a;
 	struct ib_device *b;
 	/* Number of the last result. */
@@ -67,7 +105,7 @@ static void run_on(const struct suite *suite, const struct kc_case *test,
 	int ret;
 
 	ret = kc_pair_open(pair, suite->a, suite->b, suite->type,
-			   suite->context);
+			   suite->context->context);
 	if (ret) {
 		kc_fail(pair, "set-up: %d", ret);
 		return;
@@ -88,9 +126,7 @@ static void run_case(const struct suite *suite, const struct kc_case *test)
 		run_on(suite, test, pair);
 		why = pair->why;
 	}
-	pr_info("%sok %u %s %s: %s%s%s\n", why[0] ? "not " : "",
-		++*suite->number, suite->type_name, suite->context_name,
-		test->name, why[0] ? " # " : "", why);
+	kc_result(++*suite->number, suite->type, suite->context, test, why);
 	kvfree(pair);
 }
 
@@ -120,16 +156,13 @@ static void run_all(struct ib_device *a, struct ib_device *b)
 	unsigned int t, c, number = 0, count = 0;
 
 	for (t = 0; t < ARRAY_SIZE(types); t++)
-		count += ARRAY_SIZE(contexts) * count_cases(types[t].type);
-	pr_info("KTAP version 1\n");
-	pr_info("1..%u\n", count);
+		count += KC_CONTEXTS * count_cases(types[t].type);
+	kc_plan(count);
 	for (t = 0; t < ARRAY_SIZE(types); t++) {
-		for (c = 0; c < ARRAY_SIZE(contexts); c++) {
+		for (c = 0; c < KC_CONTEXTS; c++) {
 			struct suite suite = {
-				.type_name = types[t].name,
-				.context_name = contexts[c].name,
 				.type = types[t].type,
-				.context = contexts[c].context,
+				.context = &kc_contexts[c],
 				.a = a,
 				.b = b,
 				.number = &number,
@@ -173,6 +206,25 @@ static const struct kernel_param_ops run_ops = {
 
 module_param_cb(run, &run_ops, NULL, 0200);
 MODULE_PARM_DESC(run, "names of two devices to run the tests between");
+
+static int set_lose(const char *value, const struct kernel_param *param)
+{
+	char name[IB_DEVICE_NAME_MAX];
+	struct ib_device *dev;
+
+	if (sscanf(value, "%63s", name) != 1)
+		return -EINVAL;
+	guard(mutex)(&devices_lock);
+	dev = find_device(name);
+	return dev ? kc_lose(dev) : -ENODEV;
+}
+
+static const struct kernel_param_ops lose_ops = {
+	.set = set_lose,
+};
+
+module_param_cb(lose, &lose_ops, NULL, 0200);
+MODULE_PARM_DESC(lose, "name of a device that is about to fail");
 
 /* Posts receive requests that stay until the device goes. */
 static int hold(struct kc_end *end)

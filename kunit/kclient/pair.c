@@ -11,8 +11,6 @@
 
 /* The Q_Key of all datagrams here. */
 #define QKEY		0x11111111
-/* A guard against hangs, not a measurement. */
-#define TIMEOUT		(120 * HZ)
 
 #define RX_OFFSET	KC_BYTES
 #define MEMORY		(KC_BYTES + KC_GRH + KC_BYTES)
@@ -337,7 +335,8 @@ static int to_rtr(struct kc_pair *pair, struct kc_end *end,
 		.dest_qp_num = peer->qp->qp_num,
 		.rq_psn = 0xfffffe,
 		.max_dest_rd_atomic = 4,
-		.min_rnr_timer = 1,
+		/* 20 ms: who is not ready in a test may never be. */
+		.min_rnr_timer = 22,
 	};
 	int mask = IB_QP_STATE;
 
@@ -472,10 +471,10 @@ void kc_once(struct kc_pair *pair, struct kc_request *request)
 static bool await(struct kc_pair *pair, struct kc_end *end,
 		  struct kc_request *request)
 {
-	unsigned long end_time = jiffies + TIMEOUT;
+	unsigned long end_time = jiffies + KC_TIMEOUT;
 
 	if (end->context != IB_POLL_DIRECT)
-		return wait_for_completion_timeout(&request->done, TIMEOUT);
+		return wait_for_completion_timeout(&request->done, KC_TIMEOUT);
 	while (!try_wait_for_completion(&request->done)) {
 		if (time_after(jiffies, end_time))
 			return false;

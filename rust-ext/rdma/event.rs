@@ -14,7 +14,10 @@
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
 use super::gate::Gate;
-use crate::bindings;
+use crate::{
+    bindings,
+    sync::Job, //
+};
 use core::{
     marker::PhantomData,
     ptr::NonNull, //
@@ -24,11 +27,12 @@ use kernel::{
     sync::Arc, //
 };
 
-/// Proof of being in the handler of a device's event queue.
+/// Proof of being in the handler of a device's event queue, or in a work item.
 ///
 /// A completion handler may poll, post and arm. If a verb called it, the consumer would meet
 /// itself, with its locks held; hence completions can only be raised with this token. Event queue
-/// handlers make one when they are entered and pass it down, and nothing else makes one.
+/// handlers make one when they are entered and pass it down. What a verb finds out is left to a
+/// work item, see the [`Job`] of a [`CqHandle`]. Nothing else makes one.
 pub struct EventCx<'a>(PhantomData<&'a ()>);
 
 impl EventCx<'_> {
@@ -170,10 +174,9 @@ impl CqHandle {
 
     /// Calls the completion handler of the queue.
     ///
-    /// The core allows one call at a time for a queue. A queue reports to one event queue, whose
-    /// handler is not reentrant, so this holds by construction.
+    /// The core allows one call at a time for a queue; others wait here.
     pub fn complete(&self, _cx: &EventCx<'_>) {
-        self.0.with(|cq| {
+        self.0.with_alone(|cq| {
             let cq = cq.as_ptr();
             // SAFETY: `with` keeps `cq` valid. For queues of the kernel the core sets the handler
             // after the create op has returned, hence the volatile read: the driver sees it or
@@ -208,6 +211,14 @@ impl CqHandle {
                 unsafe { handler(&mut event, context) };
             }
         });
+    }
+}
+
+/// Calls the completion handler of the queue: for what no interrupt tells of. Any work queue will
+/// do.
+impl Job for CqHandle {
+    fn run(&self) {
+        EventCx::enter(|cx| self.complete(cx));
     }
 }
 

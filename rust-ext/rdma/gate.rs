@@ -5,11 +5,13 @@
 use crate::bindings;
 use core::ptr::NonNull;
 use kernel::{
+    new_spinlock_irq,
     prelude::*,
     sync::{
         Arc,
         Completion,
-        Refcount, //
+        Refcount,
+        SpinLockIrq, //
     }, //
 };
 
@@ -29,6 +31,8 @@ pub(super) struct Gate<R> {
     users: Refcount,
     #[pin]
     idle: Completion,
+    #[pin]
+    turn: SpinLockIrq<()>,
 }
 
 // SAFETY: `raw` is only handed out while `users` is held, to closures whose authors answer for what
@@ -59,6 +63,7 @@ impl<R> Gate<R> {
                 raw,
                 users: Refcount::new(0),
                 idle <- Completion::new(),
+                turn <- new_spinlock_irq!(()),
             }),
             GFP_KERNEL,
         )
@@ -96,6 +101,15 @@ impl<R> Gate<R> {
         let ret = f(self.raw);
         self.put();
         Some(ret)
+    }
+
+    /// As [`with`](Self::with), one call at a time, with interrupts off.
+    #[inline]
+    pub(super) fn with_alone<T>(&self, f: impl FnOnce(NonNull<R>) -> T) -> Option<T> {
+        self.with(|raw| {
+            let _turn = self.turn.lock();
+            f(raw)
+        })
     }
 
     fn put(&self) {

@@ -3,8 +3,12 @@
 //! Completion queues.
 
 mod kernel;
+mod lost;
 
-pub(crate) use self::kernel::KernelCq;
+pub(crate) use self::{
+    kernel::KernelCq,
+    lost::KernelCqs, //
+};
 
 use crate::{
     device::Qiao,
@@ -147,7 +151,8 @@ impl Cq {
         let mut cmd = command(hca, attr, &layout)?;
 
         let id = hca.cqs().reserve()?;
-        let cq = KernelCq::new(hca, id.get(), layout)?;
+        let cq = KernelCq::new(hca, id.get(), layout, handle)?;
+        let entry = lost::Entry::new(id.get(), cq.clone(), GFP_KERNEL)?;
         let (slot, memory) = cq.place();
         let tables = PageTables::of_memory(hca.pdev().as_ref(), memory)?;
         cmd.cqn.set(id.get());
@@ -157,6 +162,7 @@ impl Cq {
         let queue = object::create(hca, &cmd, Queue { id, owner }, tables, |queue| {
             queue.id.publish(handle.clone())
         })?;
+        hca.kernel_cqs().insert(entry);
         Ok(Self { layout, queue })
     }
 
@@ -281,6 +287,8 @@ impl rdma::CqOps for Cq {
     }
 
     fn destroy(cq: &rdma::Cq<Qiao>, cx: &Cx<'_, Qiao>) {
-        object::destroy(cx.data().hca(), &cq.queue);
+        let hca = cx.data().hca();
+        hca.kernel_cqs().remove(cq.cqn());
+        object::destroy(hca, &cq.queue);
     }
 }

@@ -226,7 +226,7 @@ impl<'bound> Live<'bound> {
         let part = Part::new(binding, control, hal, master, device.handle());
         let hca = Hca::new(Parts {
             enabled,
-            part: Arc::new(part, GFP_KERNEL)?,
+            part: Arc::pin_init(part, GFP_KERNEL)?,
             doorbell_bar,
             caps,
             comp_vectors,

@@ -7,28 +7,34 @@
 //! it does not answer. Only a reset of the function, or binding it anew, brings it back to life,
 //! with new objects.
 
-use crate::hal::{
-    CommandRings,
-    Control,
-    Hal,
-    State, //
+use crate::{
+    cq::KernelCqs,
+    hal::{
+        CommandRings,
+        Control,
+        Hal,
+        State, //
+    }, //
 };
 use kernel::{
     fmt,
     prelude::*,
+    static_lock_class,
     sync::atomic::{
         Acquire,
         Atomic,
         AtomicFlag,
         Full,
         Relaxed, //
-    }, //
+    },
+    workqueue, //
 };
 use rdma::{
     pci::{
         Binding,
         BusMaster, //
     },
+    sync::Work,
     DeviceEvent,
     DeviceHandle, //
 };
@@ -100,6 +106,7 @@ impl Oddity {
 }
 
 /// The registers of a part, and whether it still works.
+#[pin_data]
 pub(crate) struct Part<'bound> {
     binding: Binding<'bound>,
     control: Control<'bound>,
@@ -107,6 +114,9 @@ pub(crate) struct Part<'bound> {
     master: BusMaster<'bound>,
     events: DeviceHandle,
     life: Atomic<u32>,
+    /// What is done for consumers in the kernel when the device is lost.
+    #[pin]
+    loss: Work<KernelCqs>,
     noted: [AtomicFlag; Oddity::COUNT],
 }
 
@@ -118,16 +128,17 @@ impl<'bound> Part<'bound> {
         hal: &'static dyn Hal,
         master: BusMaster<'bound>,
         events: DeviceHandle,
-    ) -> Self {
-        Self {
+    ) -> impl PinInit<Self, Error> + 'bound {
+        try_pin_init!(Self {
             binding,
             control,
             hal,
             master,
             events,
             life: Atomic::new(life::ALIVE),
+            loss <- Work::new(KernelCqs::new(), c"qiao_loss", static_lock_class!()),
             noted: [const { AtomicFlag::new(false) }; Oddity::COUNT],
-        }
+        }? Error)
     }
 
     pub(crate) fn binding(&self) -> Binding<'bound> {
@@ -136,6 +147,10 @@ impl<'bound> Part<'bound> {
 
     pub(crate) fn events(&self) -> &DeviceHandle {
         &self.events
+    }
+
+    pub(crate) fn kernel_cqs(&self) -> &KernelCqs {
+        self.loss.job()
     }
 
     /// Checks that the device is alive.
@@ -178,7 +193,11 @@ impl<'bound> Part<'bound> {
     /// fenced.
     fn fence(&self, life: u32) -> bool {
         self.master.stop();
-        self.life.cmpxchg(life::ALIVE, life, Full).is_ok()
+        let first = self.life.cmpxchg(life::ALIVE, life, Full).is_ok();
+        if first {
+            self.loss.queue(workqueue::system_long());
+        }
+        first
     }
 
     /// Reads the state of the device.

@@ -5,6 +5,7 @@
 use crate::{
     caps::Caps,
     cmdq::CommandQueue,
+    cq::KernelCqs,
     doorbell::{
         Doorbells,
         Slot,
@@ -151,6 +152,11 @@ impl<'bound> Hca<'bound> {
     /// Returns the table of CQs by CQ number.
     pub(crate) fn cqs(&self) -> &Arc<IdTable<CqHandle>> {
         &self.tables.cqs
+    }
+
+    /// Returns the CQs of the kernel.
+    pub(crate) fn kernel_cqs(&self) -> &KernelCqs {
+        self.part.kernel_cqs()
     }
 
     /// Returns the numbers of protection domains.

@@ -506,13 +506,17 @@ impl rdma::QpOps for Qp {
     }
 
     fn post_send(qp: &rdma::Qp<Qiao>, cx: &Cx<'_, Qiao>, wrs: &mut SendWrs<'_, Qiao>) -> Result {
-        let kernel = qp.queues.kernel().ok_or(EINVAL)?;
-        kernel.queues.post_send(cx.data().hca(), wrs)
+        let (hca, kernel) = (cx.data().hca(), qp.queues.kernel().ok_or(EINVAL)?);
+        let ret = kernel.queues.post_send(hca, wrs);
+        kernel.send_cq.posted(hca);
+        ret
     }
 
     fn post_recv(qp: &rdma::Qp<Qiao>, cx: &Cx<'_, Qiao>, wrs: &mut RecvWrs<'_>) -> Result {
-        let kernel = qp.queues.kernel().ok_or(EINVAL)?;
-        kernel.queues.post_recv(cx.data().hca(), wrs)
+        let (hca, kernel) = (cx.data().hca(), qp.queues.kernel().ok_or(EINVAL)?);
+        let ret = kernel.queues.post_recv(hca, wrs);
+        kernel.recv_cq.posted(hca);
+        ret
     }
 
     fn qpn(&self) -> u32 {

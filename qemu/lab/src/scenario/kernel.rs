@@ -3,6 +3,7 @@
 //! A consumer in the kernel that tests the verbs, and has the device open when it goes.
 
 use anyhow::{bail, ensure, Context, Result};
+use serde_json::json;
 
 use super::{driver, function::Function, Part, Scenario};
 use crate::{
@@ -17,9 +18,12 @@ pub(super) const SCENARIO: Scenario = Scenario {
     about: "a consumer in the kernel: every operation, every error, and a device that goes while it is open",
     alarm: None,
     parts: &[Part::Driver, Part::Provider, Part::Model, Part::Client],
-    topology: || Topology::default().guest("a", &["a0", "a1"]).link("a0", "a1"),
+    topology: || Topology::default().guest("a", &[FIRST, "a1"]).link(FIRST, "a1"),
     run,
 };
+
+/// The HCA that is lost.
+const FIRST: &str = "a0";
 
 /// What the client begins each line with.
 const PREFIX: &str = "qiao_kclient: ";
@@ -36,6 +40,24 @@ fn run(session: &Session, report: &mut Report) -> Result<()> {
     run_tests(report, guest, "two devices", &names[0], &names[1]);
     run_tests(report, guest, "one device", &names[0], &names[0]);
 
+    lose(report, session, one);
+    report.test("unbind of a lost device under the client", || {
+        let from = log_length(guest)?;
+        one.unbind()?;
+        one.bind()?;
+        removed(guest, from, 1)
+    });
+    report.test("removal of a pulled device under the client", || {
+        let model = session.model()?;
+        let gone = |gone| json!({ "op": "gone", "hca": FIRST, "gone": gone });
+        let from = log_length(guest)?;
+        model.order(&gone(true))?;
+        one.remove()?;
+        let result = removed(guest, from, 1);
+        model.order(&gone(false))?;
+        one.rescan()?;
+        result
+    });
     report.test("unbind under the client", || {
         let from = log_length(guest)?;
         one.unbind()?;
@@ -76,6 +98,30 @@ fn run_tests(report: &mut Report, guest: &Guest, title: &str, one: &str, other: 
         let started = guest.run(&start, LONG).map(drop);
         let added = add_results(report, title, &log_from(guest, from)?);
         started.and(added)
+    });
+    if let Err(error) = result {
+        report.add(title, false, format!("{error:#}"));
+    }
+}
+
+/// Has the client use the first device while it fails: rows as [`run_tests`].
+fn lose(report: &mut Report, session: &Session, function: &Function<'_>) {
+    report.doing("kernel client on a device that fails");
+    let title = "a device that fails";
+    let guest = &session.guests[0];
+    let result = log_length(guest).and_then(|from| {
+        let device = function.require_rdma_device()?;
+        let start = format!("echo {device} >/sys/module/qiao_kclient/parameters/lose");
+        let client = guest.start(&start, LONG)?;
+        let waits = format!(
+            "until dmesg | grep -q 'qiao_kclient: waiting for the end of {device}'; do sleep 0.1; done"
+        );
+        guest.run(&waits, SHORT)?;
+        let order = json!({ "op": "fatal", "hca": FIRST });
+        session.model()?.order(&order)?;
+        let ended = client.wait().map(drop);
+        let added = add_results(report, title, &log_from(guest, from)?);
+        ended.and(added)
     });
     if let Err(error) = result {
         report.add(title, false, format!("{error:#}"));

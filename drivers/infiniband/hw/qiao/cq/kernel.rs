@@ -21,6 +21,7 @@ use kernel::{
         RBTree,
         RBTreeNode, //
     },
+    static_lock_class,
     sync::{
         barrier::{
             dma_mb,
@@ -29,7 +30,8 @@ use kernel::{
         },
         Arc,
         SpinLockIrq, //
-    }, //
+    },
+    workqueue, //
 };
 use qiao_hw::{
     cqe::Cqe,
@@ -49,6 +51,8 @@ use rdma::{
         Ring,
         RingMemory, //
     },
+    sync::Work,
+    CqHandle,
     Notify,
     Wcs, //
 };
@@ -70,6 +74,9 @@ pub(crate) struct KernelCq {
     size: RingSize,
     entries: Ring<Cqe>,
     record: Ring<U32>,
+    /// Calls the consumer's handler when the device, which is lost, does not.
+    #[pin]
+    alarm: Work<CqHandle>,
     #[pin]
     state: SpinLockIrq<State>,
 }
@@ -79,6 +86,8 @@ struct State {
     consumer: u32,
     /// Number of the last request for an event.
     sequence: u8,
+    /// The consumer has asked for an event, and `alarm` has not answered. The device may have.
+    is_armed: bool,
     /// Queue pairs by number.
     users: RBTree<u32, Arc<WorkQueues>>,
 }
@@ -89,7 +98,12 @@ impl KernelCq {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(super) fn new(hca: &Hca<'_>, number: u32, layout: CqLayout) -> Result<Arc<Self>> {
+    pub(super) fn new(
+        hca: &Hca<'_>,
+        number: u32,
+        layout: CqLayout,
+        handle: &CqHandle,
+    ) -> Result<Arc<Self>> {
         let memory = RingMemory::new(hca.pdev().as_ref(), layout.size())?;
         let size = layout.entries();
         Arc::pin_init(
@@ -99,9 +113,11 @@ impl KernelCq {
                 size,
                 entries: Ring::within(memory.clone(), 0, size.log())?,
                 record: Ring::within(memory, layout.record_offset(), 0)?,
+                alarm <- Work::new(handle.clone(), c"qiao_cq_alarm", static_lock_class!()),
                 state <- new_spinlock_irq!(State {
                     consumer: 0,
                     sequence: 0,
+                    is_armed: false,
                     users: RBTree::new(),
                 }),
             }? Error),
@@ -132,6 +148,7 @@ impl KernelCq {
         let user = state.users.remove_node(&qpn);
         drop(state);
         drop(user);
+        self.settle();
     }
 
     /// Drops the completions of a queue pair that were not polled; then, with the queue locked,
@@ -210,11 +227,52 @@ impl KernelCq {
         };
         // With the lock held, since the last value that is written counts.
         hca.ring_doorbell(self.slot.number(), arm.to_wire());
-        self.is_written(state.consumer) || !hca.is_alive() && self.any_left(&state)
+        state.is_armed = true;
+        if hca.is_alive() {
+            return self.is_written(state.consumer);
+        }
+        let is_due = self.is_due(&state);
+        self.raise(&mut state);
+        is_due
     }
 
-    /// Returns whether there are requests that a device which is lost has left behind.
-    fn any_left(&self, state: &State) -> bool {
-        state.users.values().any(|user| user.is_used(self.number))
+    /// Returns whether a poll finds something, of a device that is lost.
+    fn is_due(&self, state: &State) -> bool {
+        self.is_written(state.consumer)
+            || state.users.values().any(|user| user.is_used(self.number))
+    }
+
+    /// Raises the event that the consumer has asked for if a poll finds something, of a device that
+    /// is lost. Callable from any context, with no lock of a work queue held.
+    pub(super) fn raise_if_due(&self) {
+        self.raise(&mut self.state.lock());
+    }
+
+    fn raise(&self, state: &mut State) {
+        if state.is_armed && self.is_due(state) {
+            state.is_armed = false;
+            // Needs no thread, hence no memory, which somebody may wait for to be written back.
+            self.alarm.queue(workqueue::system_bh());
+        }
+    }
+
+    /// As [`raise_if_due`](Self::raise_if_due), if the device is lost: for who has posted requests.
+    ///
+    /// If this sees the device alive, then who gives it up sees the requests: both take the lock of
+    /// the work queue.
+    pub(crate) fn posted(&self, hca: &Hca<'_>) {
+        if !hca.is_alive() {
+            self.raise_if_due();
+        }
+    }
+
+    /// Sees that the consumer's handler is not called for what is gone: the core stops polling
+    /// before it destroys the queue, and must not be made to begin again.
+    fn settle(&self) {
+        if self.alarm.cancel() {
+            let mut state = self.state.lock();
+            state.is_armed = true;
+            self.raise(&mut state);
+        }
     }
 }
