@@ -286,7 +286,7 @@ static void test_many(struct kc_pair *pair)
 		local_irq_save(flags);
 		ret = kc_recv(&pair->b, n, &to, 1);
 		local_irq_restore(flags);
-		kc_settle(pair);
+		kc_settle(pair, pair->b.qp);
 		local_irq_save(flags);
 		ret = ret ?: kc_post(&pair->a, &wr);
 		local_irq_restore(flags);

@@ -136,7 +136,7 @@ void kc_await_use(struct kc_request *request, struct ib_qp *qp);
 int kc_recv(struct kc_end *end, unsigned int n, struct ib_sge *sges, int count);
 void kc_expect_message(struct kc_pair *pair, unsigned int n,
 		       struct ib_sge *sges, int count);
-void kc_settle(struct kc_pair *pair);
+void kc_settle(struct kc_pair *pair, struct ib_qp *qp);
 void kc_wait(struct kc_pair *pair, struct kc_end *end,
 	     struct kc_request *request, enum ib_wc_status status);
 int kc_poll(struct kc_end *end);

@@ -415,17 +415,17 @@ void kc_expect_message(struct kc_pair *pair, unsigned int n,
 
 	ret = kc_recv(&pair->b, n, sges, count);
 	kc_expect(pair, !ret, "post_recv: %d", ret);
-	kc_settle(pair);
+	kc_settle(pair, pair->b.qp);
 }
 
-/* Waits until the device of the second end has seen what was posted to it. */
-void kc_settle(struct kc_pair *pair)
+/* Waits until the device of a queue pair has seen all doorbells. */
+void kc_settle(struct kc_pair *pair, struct ib_qp *qp)
 {
 	struct ib_qp_init_attr init;
 	struct ib_qp_attr attr;
 	int ret;
 
-	ret = ib_query_qp(pair->b.qp, &attr, IB_QP_STATE, &init);
+	ret = ib_query_qp(qp, &attr, IB_QP_STATE, &init);
 	kc_expect(pair, !ret, "query_qp: %d", ret);
 }
 

@@ -10,7 +10,7 @@ use crate::Errno;
 use qiao_hw::cqe::{Cqe, OPCODE_RECV};
 use qiao_hw::doorbell::{Arm, ArmKind};
 use qiao_hw::queue::CqLayout;
-use qiao_hw::ring::is_written;
+use qiao_hw::ring::{is_written, written_end};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use zerocopy::IntoBytes;
@@ -51,6 +51,8 @@ struct State {
     consumer: u32,
     /// The buffer that the device writes, after those that are not read to their end. Never empty.
     rings: VecDeque<Ring>,
+    /// Index from which the last request for an event counts.
+    from: u32,
     /// Sequence number of the last request for an event.
     sequence: u8,
     queues: HashMap<u32, Arc<Queues>>,
@@ -78,6 +80,18 @@ impl State {
             .read(ring.offset(self.consumer), cqe.as_mut_bytes());
         self.consumer = self.consumer.wrapping_add(1);
         Some(cqe)
+    }
+
+    /// Returns the index behind the entries that are written.
+    fn written_end(&self) -> u32 {
+        let entries = |ring: &Ring| ring.layout.entries().entries();
+        let limit = self.rings.iter().map(entries).sum();
+        written_end(self.consumer, self.from, limit, |index| {
+            // CAST: The sign tells which of two free-running indices is ahead.
+            let holds = |ring: &&Ring| index.wrapping_sub(ring.base) as i32 >= 0;
+            let ring = self.rings.iter().rev().find(holds);
+            ring.is_some_and(|ring| ring.is_written(index))
+        })
     }
 
     /// Tells the device how far the queue is read.
@@ -125,6 +139,7 @@ impl Cq {
             slot,
             state: Lock::new(State {
                 consumer: 0,
+                from: 0,
                 rings: VecDeque::from([ring]),
                 sequence: 0,
                 queues: HashMap::new(),
@@ -245,9 +260,12 @@ impl Cq {
         self.state.release();
     }
 
-    /// Asks for an event at the next completion, or the next solicited or failed one.
+    /// Asks for an event at the next completion, or the next solicited or failed one, which those that
+    /// are there are not (IBTA vol. 1, 11.4.2.2): a program that has been told of them and reads them
+    /// later must not be told again.
     pub(crate) fn arm(&self, solicited_only: bool) -> Result<(), Errno> {
         let mut state = self.state.lock();
+        state.from = state.written_end();
         state.sequence = state.sequence.wrapping_add(1);
         let kind = if solicited_only {
             ArmKind::Solicited
@@ -255,7 +273,7 @@ impl Cq {
             ArmKind::Any
         };
         let arm = Arm {
-            consumer: state.consumer,
+            index: state.from,
             kind,
             sequence: state.sequence,
         };

@@ -19,9 +19,9 @@ use zerocopy::{FromBytes, IntoBytes};
 const KEY: u32 = 0x101;
 const DATA: u64 = 0x80_0000;
 
-fn arm(consumer: u32, kind: ArmKind, sequence: u8) -> u64 {
+fn arm(index: u32, kind: ArmKind, sequence: u8) -> u64 {
     Arm {
-        consumer,
+        index,
         kind,
         sequence,
     }
@@ -213,7 +213,7 @@ fn a_producer_that_cannot_be_true_fails_its_queue_pair() {
 }
 
 #[test]
-fn doorbells_of_nobody_and_impossible_consumers_are_ignored() {
+fn doorbells_of_nobody_and_impossible_indices_are_ignored() {
     let world = World::new(Faults::default(), "");
     let (mut g, mut q, _vectors) = looped(&world, 7);
     g.ring(1000, 7);

@@ -130,7 +130,7 @@ impl EventRing {
     /// Asks for an interrupt at the entry `consumer`, or now if that is written.
     fn arm(&self, hca: &Hca<'_>, consumer: u32) {
         let arm = Arm {
-            consumer,
+            index: consumer,
             kind: ArmKind::Any,
             // CAST: Truncation is meant. From one request to the next the index has moved, by at
             // most `BUDGET`, so that no two in a row are equal.

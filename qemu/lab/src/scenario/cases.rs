@@ -13,9 +13,10 @@ use crate::{report::Report, session::Guest};
 pub(super) const PROBE: &str = "usr/local/bin/qiao-probe";
 
 /// Scripts that use libibverbs, by their place relative to a guest's root. They import each other.
-pub(super) const SCRIPTS: [(&str, &str); 6] = [
+pub(super) const SCRIPTS: [(&str, &str); 7] = [
     (EVENTS, include_str!("events.py")),
     (FORKS, include_str!("forks.py")),
+    (NOTICES, include_str!("notices.py")),
     (POSTS, include_str!("posts.py")),
     (RESIZES, include_str!("resizes.py")),
     (SUITE, include_str!("suite.py")),
@@ -25,6 +26,8 @@ pub(super) const SCRIPTS: [(&str, &str); 6] = [
 pub(super) const EVENTS: &str = "usr/local/lib/qiao/events.py";
 /// Forks while the device works.
 pub(super) const FORKS: &str = "usr/local/lib/qiao/forks.py";
+/// For which completions a program is woken.
+pub(super) const NOTICES: &str = "usr/local/lib/qiao/notices.py";
 /// Work requests that fail, over reliable connections.
 pub(super) const POSTS: &str = "usr/local/lib/qiao/posts.py";
 /// Resizes completion queues under traffic.

@@ -33,8 +33,9 @@ const BANDWIDTHS: [&str; 8] = [
     "ib_send_bw -c UD -s 1024",
     "ib_send_bw -s 65536",
 ];
-const LATENCIES: [&str; 5] = [
+const LATENCIES: [&str; 6] = [
     "ib_send_lat -s 8",
+    "ib_send_lat -e -s 8",
     "ib_send_lat -c UD -s 8",
     "ib_write_lat -c UC -s 8",
     "ib_atomic_lat -A FETCH_AND_ADD",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Asynchronous events on their way from the device to a program.
+//! Events on their way from the device to a program.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::{
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "events",
-    about: "asynchronous events of the device reach user programs, those of a link that goes down and up by ibv_asyncwatch",
+    about: "completion events, solicited and not; asynchronous events of the device, those of a link by ibv_asyncwatch",
     alarm: None,
     parts: &[Part::Driver, Part::Provider, Part::Model, Part::Probe],
     topology: || Topology::default().guest("a", &["a0", "a1"]).link("a0", "a1"),
@@ -55,9 +55,12 @@ const OF_PORTS: [EventType; 6] = [
 fn run(session: &Session, report: &mut Report) -> Result<()> {
     let (guest, model) = (&session.guests[0], session.model()?);
     driver::load(guest)?;
-    let device = driver::devices(guest, 2)?.remove(0);
-    link(report, guest, model, &device)?;
-    all(report, guest, model, &device).context("raising all events")?;
+    let devices = driver::devices(guest, 2)?;
+    let device = &devices[0];
+    let notices = format!("python3 /{} {device} {}", cases::NOTICES, devices[1]);
+    cases::run(report, guest, &notices, LONG);
+    link(report, guest, model, device)?;
+    all(report, guest, model, device).context("raising all events")?;
     report.test("rmmod", || guest.run("rmmod qiao", SHORT).map(|_| ""));
     Ok(())
 }

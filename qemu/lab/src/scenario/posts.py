@@ -89,10 +89,14 @@ class End:
 
     def __init__(self, host, qp_type=e.IBV_QPT_RC, segments=SEGMENTS, inline=INLINE):
         self.host = host
-        self.cq = CQ(host.context, 4 * DEPTH)
+        self.cq = self.make_cq()
         cap = QPCap(DEPTH, DEPTH, segments, segments, inline)
         init = QPInitAttr(qp_type=qp_type, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=1)
         self.qp = QP(host.pd, init)
+
+    def make_cq(self):
+        """The completion queue of both directions."""
+        return CQ(self.host.context, 4 * DEPTH)
 
     def connect(self, other, access, rnr_retry):
         """Brings the queue pair to RTS."""

@@ -26,8 +26,8 @@ pub struct Notify {
 pub struct BadDoorbell;
 
 impl Notify {
-    /// Takes the value of the slot; returns the consumer index if the value is a new one and
-    /// `is_possible` says that the index can be true.
+    /// Takes the value of the slot; returns the index if the value is a new one and `is_possible`
+    /// says that the index can be true.
     fn ring(
         &mut self,
         value: u64,
@@ -37,14 +37,14 @@ impl Notify {
             return Ok(None);
         }
         let arm = Arm::from_wire(value).ok_or(BadDoorbell)?;
-        if !is_possible(arm.consumer) {
+        if !is_possible(arm.index) {
             return Err(BadDoorbell);
         }
         self.last = value;
         // The last value counts, also if it asks for nothing: a device that polls the slot may have
         // missed the one before.
         self.armed = (arm.kind != ArmKind::None).then_some(arm.kind);
-        Ok(Some(arm.consumer))
+        Ok(Some(arm.index))
     }
 
     /// Ends the request if `event` is what it waits for; returns whether to notify.
@@ -255,12 +255,11 @@ impl Cq {
     /// If it cannot be one.
     pub fn ring(&mut self, value: u64) -> Result<bool, BadDoorbell> {
         let is_possible =
-            |consumer| self.ignore_overrun || used(self.size, self.producer, consumer).is_some();
-        let Some(consumer) = self.notify.ring(value, is_possible)? else {
+            |index| self.ignore_overrun || used(self.size, self.producer, index).is_some();
+        let Some(index) = self.notify.ring(value, is_possible)? else {
             return Ok(false);
         };
-        self.consumer = consumer;
-        self.from = consumer;
+        self.from = index;
         Ok(self.take_event())
     }
 

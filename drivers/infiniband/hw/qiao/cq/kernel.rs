@@ -84,6 +84,8 @@ pub(crate) struct KernelCq {
 struct State {
     /// Free-running index of the next entry.
     consumer: u32,
+    /// Index from which the last request for an event counts.
+    from: u32,
     /// Number of the last request for an event.
     sequence: u8,
     /// The consumer has asked for an event, and `alarm` has not answered. The device may have.
@@ -116,6 +118,7 @@ impl KernelCq {
                 alarm <- Work::new(handle.clone(), c"qiao_cq_alarm", static_lock_class!()),
                 state <- new_spinlock_irq!(State {
                     consumer: 0,
+                    from: 0,
                     sequence: 0,
                     is_armed: false,
                     users: RBTree::new(),
@@ -213,12 +216,16 @@ impl KernelCq {
         }
     }
 
-    /// Asks for an event; true if there are completions.
+    /// Asks for an event at the next completion, which those that are there are not (IBTA vol. 1,
+    /// 11.4.2.2); true if there are any.
     pub(super) fn notify(&self, hca: &Hca<'_>, what: Notify) -> bool {
         let mut state = self.state.lock();
+        state.from = ring::written_end(state.consumer, state.from, self.size.entries(), |index| {
+            self.is_written(index)
+        });
         state.sequence = state.sequence.wrapping_add(1);
         let arm = Arm {
-            consumer: state.consumer,
+            index: state.from,
             kind: match what {
                 Notify::Solicited => ArmKind::Solicited,
                 Notify::Next => ArmKind::Any,
@@ -229,7 +236,7 @@ impl KernelCq {
         hca.ring_doorbell(self.slot.number(), arm.to_wire());
         state.is_armed = true;
         if hca.is_alive() {
-            return self.is_written(state.consumer);
+            return state.from != state.consumer;
         }
         let is_due = self.is_due(&state);
         self.raise(&mut state);

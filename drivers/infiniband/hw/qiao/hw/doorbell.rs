@@ -19,13 +19,13 @@ constants! {
     /// Fields of an arm slot (CQ, EQ). An index slot (SQ, RQ, SRQ) has the free-running producer
     /// index in bits 31:0 and zero above.
     pub mod arm: u64 {
-        /// Free-running consumer index.
-        CONSUMER = 0xffff_ffff,
+        /// Free-running index from which entries count; of an EQ the consumer index.
+        INDEX = 0xffff_ffff,
         /// Field of the kind of the request.
         KIND = 3 << 32,
-        /// Raise one event at the first solicited or failed entry at or past the consumer index.
+        /// Raise one event at the first solicited or failed entry at or past the index.
         SOLICITED = 1 << 32,
-        /// Raise one event at the first entry at or past the consumer index.
+        /// Raise one event at the first entry at or past the index.
         ANY = 2 << 32,
         /// Field of the sequence number, which makes two requests at one index differ.
         SEQUENCE = 0xff << 40,
@@ -35,7 +35,7 @@ constants! {
 /// What an arm slot asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArmKind {
-    /// Nothing: only the consumer index moves.
+    /// Nothing: only the index moves.
     None,
     /// An event at the next solicited or failed entry.
     Solicited,
@@ -46,8 +46,8 @@ pub enum ArmKind {
 /// The value of an arm slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arm {
-    /// Free-running consumer index.
-    pub consumer: u32,
+    /// Free-running index from which entries count; of an EQ the consumer index.
+    pub index: u32,
     /// What is asked for.
     pub kind: ArmKind,
     /// Changes with every request; wraps.
@@ -64,13 +64,13 @@ impl Arm {
             ArmKind::Any => arm::ANY,
         };
         // CAST: Widening.
-        self.consumer as u64 | kind | ((self.sequence as u64) << 40)
+        self.index as u64 | kind | ((self.sequence as u64) << 40)
     }
 
     /// Unpacks a value; [`None`] if a reserved bit or kind is used.
     #[inline]
     pub const fn from_wire(value: u64) -> Option<Self> {
-        if value & !(arm::CONSUMER | arm::KIND | arm::SEQUENCE) != 0 {
+        if value & !(arm::INDEX | arm::KIND | arm::SEQUENCE) != 0 {
             return None;
         }
         let kind = match value & arm::KIND {
@@ -81,7 +81,7 @@ impl Arm {
         };
         // CAST: Truncation to the fields is meant.
         Some(Self {
-            consumer: value as u32,
+            index: value as u32,
             kind,
             sequence: (value >> 40) as u8,
         })
@@ -96,7 +96,7 @@ mod tests {
     fn arm_round_trips_and_refuses_reserved_bits() {
         for kind in [ArmKind::None, ArmKind::Solicited, ArmKind::Any] {
             let arm = Arm {
-                consumer: 0xffff_fffe,
+                index: 0xffff_fffe,
                 kind,
                 sequence: 0xa5,
             };

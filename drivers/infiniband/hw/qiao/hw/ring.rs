@@ -67,6 +67,20 @@ pub const fn used(size: RingSize, producer: u32, consumer: u32) -> Option<u32> {
     Some(n)
 }
 
+/// Returns the index behind the entries that the device has written and software has not read.
+///
+/// All before `known` are written, unless it is behind `consumer`. At most `limit` entries are
+/// looked at from `consumer` on, whatever is in the ring.
+#[inline]
+pub fn written_end(consumer: u32, known: u32, limit: u32, is_written: impl Fn(u32) -> bool) -> u32 {
+    let ahead = known.wrapping_sub(consumer);
+    let mut end = if ahead > limit { consumer } else { known };
+    while end.wrapping_sub(consumer) < limit && is_written(end) {
+        end = end.wrapping_add(1);
+    }
+    end
+}
+
 /// The entries of a ring that are in use: from the oldest one to the next that is taken.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
@@ -191,6 +205,19 @@ mod tests {
         assert_eq!(used(size, 8, 0), Some(8));
         assert_eq!(used(size, 9, 0), None);
         assert_eq!(used(size, 0, 1), None);
+    }
+
+    #[test]
+    fn written_entries_end_where_the_first_is_not() {
+        let until = |end: u32| move |index: u32| index != end;
+        assert_eq!(written_end(u32::MAX, u32::MAX, 8, until(2)), 2);
+        assert_eq!(written_end(u32::MAX, 1, 8, until(2)), 2);
+        // What is known is behind what was read.
+        assert_eq!(written_end(5, 3, 8, until(6)), 6);
+        assert_eq!(written_end(5, 5, 8, until(5)), 5);
+        // A device that writes everything.
+        assert_eq!(written_end(5, 5, 8, |_| true), 13);
+        assert_eq!(written_end(5, 13, 8, |_| true), 13);
     }
 
     #[test]
