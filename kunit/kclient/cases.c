@@ -132,7 +132,7 @@ static void rdma(struct kc_pair *pair, union kc_wr *wr, struct ib_sge *sge,
 	wr->wr.opcode = opcode;
 	wr->wr.ex.imm_data = IMM;
 	wr->rdma.remote_addr = remote_addr;
-	wr->rdma.rkey = pair->b.mr->rkey;
+	wr->rdma.rkey = pair->peer.rkey;
 	ret = kc_post(&pair->a, wr);
 	kc_expect(pair, !ret, "post_send: %d", ret);
 }
@@ -144,7 +144,7 @@ static void test_write(struct kc_pair *pair)
 
 	kc_fill(&pair->a, SEED);
 	kc_fill(&pair->b, 0);
-	rdma(pair, &wr, &from, IB_WR_RDMA_WRITE, kc_rx_addr(&pair->b));
+	rdma(pair, &wr, &from, IB_WR_RDMA_WRITE, kc_peer_rx_addr(pair));
 	kc_wait(pair, &pair->a, &pair->a.send[0], IB_WC_SUCCESS);
 	kc_expect(pair, pair->a.send[0].wc.opcode == IB_WC_RDMA_WRITE,
 		  "done as %d", pair->a.send[0].wc.opcode);
@@ -162,7 +162,7 @@ static void test_write_imm(struct kc_pair *pair)
 	kc_fill(&pair->a, SEED);
 	kc_fill(&pair->b, 0);
 	kc_expect_message(pair, 0, NULL, 0);
-	rdma(pair, &wr, &from, IB_WR_RDMA_WRITE_WITH_IMM, kc_rx_addr(&pair->b) + 3);
+	rdma(pair, &wr, &from, IB_WR_RDMA_WRITE_WITH_IMM, kc_peer_rx_addr(pair) + 3);
 	kc_wait(pair, &pair->a, &pair->a.send[0], IB_WC_SUCCESS);
 	kc_wait(pair, &pair->b, &pair->b.recv[0], IB_WC_SUCCESS);
 	kc_expect(pair, wc->opcode == IB_WC_RECV_RDMA_WITH_IMM, "received as %d",
@@ -197,8 +197,8 @@ static void atomic(struct kc_pair *pair, enum ib_wr_opcode opcode, u64 first,
 	kc_await_use(&pair->a.send[0], pair->a.qp);
 	kc_send_wr(pair, &wr, 0, &to, 1);
 	wr.wr.opcode = opcode;
-	wr.atomic.remote_addr = kc_rx_addr(&pair->b);
-	wr.atomic.rkey = pair->b.mr->rkey;
+	wr.atomic.remote_addr = kc_peer_rx_addr(pair);
+	wr.atomic.rkey = pair->peer.rkey;
 	wr.atomic.compare_add = first;
 	wr.atomic.swap = second;
 	ret = kc_post(&pair->a, &wr);

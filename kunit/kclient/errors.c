@@ -20,7 +20,7 @@ static void refused(struct kc_pair *pair, enum ib_wr_opcode opcode,
 	kc_send_wr(pair, &wr, 0, sge, 1);
 	wr.wr.opcode = opcode;
 	if (opcode != IB_WR_SEND) {
-		wr.rdma.remote_addr = kc_rx_addr(&pair->b);
+		wr.rdma.remote_addr = kc_peer_rx_addr(pair);
 		wr.rdma.rkey = rkey;
 	}
 	ret = kc_post(&pair->a, &wr);
@@ -38,14 +38,14 @@ static void test_rkey(struct kc_pair *pair)
 {
 	struct ib_sge from = kc_tx(&pair->a, 0, 100);
 
-	refused(pair, IB_WR_RDMA_WRITE, &from, pair->b.mr->rkey ^ 1, IB_WC_REM_ACCESS_ERR);
+	refused(pair, IB_WR_RDMA_WRITE, &from, pair->peer.rkey ^ 1, IB_WC_REM_ACCESS_ERR);
 }
 
 static void test_read_rkey(struct kc_pair *pair)
 {
 	struct ib_sge to = kc_rx(&pair->a, 0, 100);
 
-	refused(pair, IB_WR_RDMA_READ, &to, pair->b.mr->rkey + 0x100000, IB_WC_REM_ACCESS_ERR);
+	refused(pair, IB_WR_RDMA_READ, &to, pair->peer.rkey + 0x100000, IB_WC_REM_ACCESS_ERR);
 }
 
 static void test_lkey(struct kc_pair *pair)

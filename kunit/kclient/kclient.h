@@ -58,11 +58,24 @@ struct kc_end {
 	struct kc_request recv[KC_REQUESTS];
 };
 
-/* Two ends, whose first is the one that starts. */
+/* Where an end is, and its memory, to others. */
+struct kc_address {
+	u32 qpn;
+	u32 lid;
+	u32 rkey;
+	u64 addr;
+};
+
+/*
+ * Two ends, whose first is the one that starts. The second may be in another
+ * kernel; then there is only what the first knows of it.
+ */
 struct kc_pair {
 	enum ib_qp_type type;
 	struct kc_end a;
 	struct kc_end b;
+	/* The second end as the first sees it. */
+	struct kc_address peer;
 	/* Why a test failed; empty if it did not. */
 	char why[160];
 };
@@ -83,6 +96,9 @@ struct kc_context {
 #define KC_CONTEXTS	3
 
 extern const struct kc_context kc_contexts[KC_CONTEXTS];
+
+enum ib_qp_type kc_type_named(const char *name);
+const struct kc_context *kc_context_named(const char *name);
 
 #define KC_RC	BIT(IB_QPT_RC)
 #define KC_UC	BIT(IB_QPT_UC)
@@ -114,6 +130,17 @@ void kc_result(unsigned int number, enum ib_qp_type type,
 	       const char *why);
 int kc_lose(struct ib_device *dev);
 
+typedef struct ib_device *(*kc_find)(const char *name);
+
+int kc_remote_set(const char *command, kc_find find);
+int kc_remote_get(char *buffer);
+void kc_remote_gone(struct ib_device *dev);
+
+int kc_end_open(struct kc_end *end, struct ib_device *dev,
+		enum ib_qp_type type, enum ib_poll_context context);
+void kc_end_close(struct kc_end *end);
+struct kc_address kc_address_of(struct kc_end *end);
+int kc_join(struct kc_pair *pair);
 int kc_pair_open(struct kc_pair *pair, struct ib_device *a, struct ib_device *b,
 		 enum ib_qp_type type, enum ib_poll_context context);
 void kc_pair_close(struct kc_pair *pair);
@@ -124,7 +151,7 @@ struct ib_sge kc_tx(struct kc_end *end, u32 offset, u32 length);
 struct ib_sge kc_rx(struct kc_end *end, u32 offset, u32 length);
 u8 *kc_tx_bytes(struct kc_end *end);
 u8 *kc_rx_bytes(struct kc_end *end);
-u64 kc_rx_addr(struct kc_end *end);
+u64 kc_peer_rx_addr(struct kc_pair *pair);
 void kc_fill(struct kc_end *end, u8 seed);
 void kc_check(struct kc_pair *pair, struct kc_end *end, u32 at, u8 seed,
 	      u32 from, u32 length);

@@ -10,9 +10,13 @@
  *	echo DEVICE >/sys/module/qiao_kclient/parameters/lose
  *
  * says so when it uses the device, waits until that fails, and then runs the
- * tests of that. Besides, the client has on each device a queue pair with
- * receive requests that nothing will ever use, for as long as the device is
- * there.
+ * tests of that.
+ *
+ *	echo COMMAND >/sys/module/qiao_kclient/parameters/remote
+ *
+ * is for tests between two kernels, see remote.c. Besides, the client has on
+ * each device a queue pair with receive requests that nothing will ever use,
+ * for as long as the device is there.
  */
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
@@ -77,6 +81,26 @@ static const char *type_name(enum ib_qp_type type)
 		if (types[t].type == type)
 			return types[t].name;
 	return "?";
+}
+
+enum ib_qp_type kc_type_named(const char *name)
+{
+	unsigned int t;
+
+	for (t = 0; t < ARRAY_SIZE(types); t++)
+		if (!strcmp(types[t].name, name))
+			return types[t].type;
+	return IB_QPT_MAX;
+}
+
+const struct kc_context *kc_context_named(const char *name)
+{
+	unsigned int c;
+
+	for (c = 0; c < KC_CONTEXTS; c++)
+		if (!strcmp(kc_contexts[c].name, name))
+			return &kc_contexts[c];
+	return NULL;
 }
 
 /* One result, which is good if there is no reason why not. */
@@ -226,6 +250,26 @@ static const struct kernel_param_ops lose_ops = {
 module_param_cb(lose, &lose_ops, NULL, 0200);
 MODULE_PARM_DESC(lose, "name of a device that is about to fail");
 
+static int set_remote(const char *value, const struct kernel_param *param)
+{
+	guard(mutex)(&devices_lock);
+	return kc_remote_set(value, find_device);
+}
+
+static int get_remote(char *buffer, const struct kernel_param *param)
+{
+	guard(mutex)(&devices_lock);
+	return kc_remote_get(buffer);
+}
+
+static const struct kernel_param_ops remote_ops = {
+	.set = set_remote,
+	.get = get_remote,
+};
+
+module_param_cb(remote, &remote_ops, NULL, 0600);
+MODULE_PARM_DESC(remote, "an end whose peer is in another kernel");
+
 /* Posts receive requests that stay until the device goes. */
 static int hold(struct kc_end *end)
 {
@@ -284,8 +328,10 @@ static void remove_device(struct ib_device *dev, void *data)
 	struct device_entry *entry = data;
 	unsigned int wrong;
 
-	scoped_guard(mutex, &devices_lock)
+	scoped_guard(mutex, &devices_lock) {
 		list_del(&entry->list);
+		kc_remote_gone(dev);
+	}
 	wrong = count_wrong(&entry->pair.a) + count_wrong(&entry->pair.b);
 	pr_info("removed %s, %u of %u requests were not flushed once\n",
 		dev_name(&dev->dev), wrong, 2 * KC_DEPTH);

@@ -70,11 +70,6 @@ u8 *kc_rx_bytes(struct kc_end *end)
 	return end->memory + RX_OFFSET;
 }
 
-u64 kc_rx_addr(struct kc_end *end)
-{
-	return end->dma + RX_OFFSET;
-}
-
 static u8 pattern(u8 seed, u32 i)
 {
 	return seed + i * 7 + (i >> 8);
@@ -173,8 +168,8 @@ static struct ib_mr *open_mr(struct kc_end *end)
 	return mr;
 }
 
-static int end_open(struct kc_end *end, struct ib_device *dev,
-		    enum ib_qp_type type, enum ib_poll_context context)
+int kc_end_open(struct kc_end *end, struct ib_device *dev,
+		enum ib_qp_type type, enum ib_poll_context context)
 {
 	int ret;
 
@@ -234,7 +229,7 @@ free:
 	return ret;
 }
 
-static void end_close(struct kc_end *end)
+void kc_end_close(struct kc_end *end)
 {
 	if (end->ah)
 		rdma_destroy_ah(end->ah, RDMA_DESTROY_AH_SLEEPABLE);
@@ -253,12 +248,12 @@ int kc_pair_open(struct kc_pair *pair, struct ib_device *a, struct ib_device *b,
 	int ret;
 
 	pair->type = type;
-	ret = end_open(&pair->a, a, type, context);
+	ret = kc_end_open(&pair->a, a, type, context);
 	if (ret)
 		return ret;
-	ret = end_open(&pair->b, b, type, context);
+	ret = kc_end_open(&pair->b, b, type, context);
 	if (ret) {
-		end_close(&pair->a);
+		kc_end_close(&pair->a);
 		return ret;
 	}
 	ret = kc_connect(pair);
@@ -269,20 +264,37 @@ int kc_pair_open(struct kc_pair *pair, struct ib_device *a, struct ib_device *b,
 
 void kc_pair_close(struct kc_pair *pair)
 {
-	end_close(&pair->b);
-	end_close(&pair->a);
+	kc_end_close(&pair->b);
+	kc_end_close(&pair->a);
 }
 
-static void address(struct kc_end *from, struct kc_end *to,
+/* What others must know of an end. */
+struct kc_address kc_address_of(struct kc_end *end)
+{
+	return (struct kc_address) {
+		.qpn = end->qp->qp_num,
+		.lid = end->port.lid,
+		.rkey = end->mr->rkey,
+		.addr = end->dma,
+	};
+}
+
+/* Where the peer of the first end receives to. */
+u64 kc_peer_rx_addr(struct kc_pair *pair)
+{
+	return pair->peer.addr + RX_OFFSET;
+}
+
+static void address(struct kc_end *from, const struct kc_address *to,
 		    struct rdma_ah_attr *attr)
 {
 	attr->type = rdma_ah_find_type(from->dev, KC_PORT);
-	rdma_ah_set_dlid(attr, to->port.lid);
+	rdma_ah_set_dlid(attr, to->lid);
 	rdma_ah_set_port_num(attr, KC_PORT);
 }
 
 /* Address handles can be made where nobody may sleep. */
-static int make_ah(struct kc_end *from, struct kc_end *to)
+static int make_ah(struct kc_end *from, const struct kc_address *to)
 {
 	struct rdma_ah_attr attr = {};
 
@@ -327,12 +339,12 @@ static int to_init(struct kc_pair *pair, struct kc_end *end)
 }
 
 static int to_rtr(struct kc_pair *pair, struct kc_end *end,
-		  struct kc_end *peer)
+		  const struct kc_address *peer)
 {
 	struct ib_qp_attr attr = {
 		.qp_state = IB_QPS_RTR,
 		.path_mtu = IB_MTU_1024,
-		.dest_qp_num = peer->qp->qp_num,
+		.dest_qp_num = peer->qpn,
 		.rq_psn = 0xfffffe,
 		.max_dest_rd_atomic = 4,
 		/* 20 ms: who is not ready in a test may never be. */
@@ -367,29 +379,42 @@ static int to_rts(struct kc_pair *pair, struct kc_end *end)
 	return ib_modify_qp(end->qp, &attr, mask);
 }
 
+/* Brings a queue pair from INIT to RTS. */
+static int join(struct kc_pair *pair, struct kc_end *end,
+		const struct kc_address *peer)
+{
+	int ret;
+
+	ret = to_rtr(pair, end, peer) ?: to_rts(pair, end);
+	if (!ret && pair->type == IB_QPT_UD)
+		ret = make_ah(end, peer);
+	if (!ret)
+		kc_prepare(end);
+	return ret;
+}
+
+/* Brings the queue pair of the first end to RTS, whose peer is not here. */
+int kc_join(struct kc_pair *pair)
+{
+	return to_init(pair, &pair->a) ?: join(pair, &pair->a, &pair->peer);
+}
+
 /* Brings both queue pairs from any state to RTS, by way of RESET. */
 int kc_connect(struct kc_pair *pair)
 {
 	struct kc_end *ends[] = { &pair->a, &pair->b };
+	struct kc_address first = kc_address_of(&pair->a);
 	int i, ret;
 
+	pair->peer = kc_address_of(&pair->b);
 	for (i = 0; i < 2; i++) {
 		ret = kc_modify_state(ends[i], IB_QPS_RESET) ?:
 		      to_init(pair, ends[i]);
 		if (ret)
 			return ret;
 	}
-	for (i = 0; i < 2; i++) {
-		struct kc_end *end = ends[i], *peer = ends[!i];
-
-		ret = to_rtr(pair, end, peer) ?: to_rts(pair, end);
-		if (!ret && pair->type == IB_QPT_UD)
-			ret = make_ah(end, peer);
-		if (ret)
-			return ret;
-		kc_prepare(end);
-	}
-	return 0;
+	return join(pair, &pair->a, &pair->peer) ?:
+	       join(pair, &pair->b, &first);
 }
 
 /* Posts the receive request n. */
@@ -441,7 +466,7 @@ void kc_send_wr(struct kc_pair *pair, union kc_wr *wr, unsigned int n,
 	wr->wr.send_flags = IB_SEND_SIGNALED;
 	if (pair->type == IB_QPT_UD) {
 		wr->ud.ah = pair->a.ah;
-		wr->ud.remote_qpn = pair->b.qp->qp_num;
+		wr->ud.remote_qpn = pair->peer.qpn;
 		wr->ud.remote_qkey = QKEY;
 	}
 }

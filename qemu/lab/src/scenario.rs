@@ -200,6 +200,7 @@ pub const ALL: &[Scenario] = &[
     user::POLLED,
     user::IOMMU,
     kernel::SCENARIO,
+    kernel::PAIR,
     pyverbs::SCENARIO,
     events::SCENARIO,
     mads::SCENARIO,

@@ -22,6 +22,14 @@ pub(super) const SCENARIO: Scenario = Scenario {
     run,
 };
 
+pub(super) const PAIR: Scenario = Scenario {
+    name: "kernel-pair",
+    about: "consumers in the kernels of two guests: RC, UC and UD between them, every byte compared on both sides",
+    topology: || Topology::default().guest("a", &["a0"]).guest("b", &["b0"]).link("a0", "b0"),
+    run: run_pair,
+    ..SCENARIO
+};
+
 /// The HCA that is lost.
 const FIRST: &str = "a0";
 
@@ -79,6 +87,82 @@ fn run(session: &Session, report: &mut Report) -> Result<()> {
     });
     report.test("rmmod", || guest.run("rmmod qiao", SHORT).map(|_| ""));
     Ok(())
+}
+
+fn run_pair(session: &Session, report: &mut Report) -> Result<()> {
+    let mut peers = Vec::new();
+    for guest in &session.guests {
+        driver::load(guest)?;
+        load_client(guest)?;
+        let device = driver::devices(guest, 1)?.remove(0);
+        peers.push(Peer { guest, device });
+    }
+    for transport in ["RC", "UC", "UD"] {
+        for context in ["direct", "softirq", "workqueue"] {
+            let title = format!("{transport} {context}");
+            report.doing(&title);
+            if let Err(error) = exchange(report, &peers, &title) {
+                report.add(title, false, format!("{error:#}"));
+            }
+        }
+    }
+    report.test("rmmod under the clients", || {
+        for peer in &peers {
+            peer.order(&format!("open {} RC softirq", peer.device))?;
+            let from = log_length(peer.guest)?;
+            peer.guest.run("rmmod qiao", SHORT)?;
+            removed(peer.guest, from, 1)?;
+        }
+        Ok("")
+    });
+    Ok(())
+}
+
+/// A guest whose client has an end of a connection to another guest's.
+struct Peer<'a> {
+    guest: &'a Guest,
+    device: String,
+}
+
+impl Peer<'_> {
+    /// Has the client obey a command of `kunit/kclient/remote.c`.
+    fn order(&self, command: &str) -> Result<()> {
+        let line = format!("echo '{command}' >/sys/module/qiao_kclient/parameters/remote");
+        self.guest.run(&line, LONG).map(drop)
+    }
+
+    /// The address of the client's end, as the other one's command takes it.
+    fn address(&self) -> Result<String> {
+        let command = "cat /sys/module/qiao_kclient/parameters/remote";
+        Ok(self.guest.run(command, SHORT)?.stdout.trim().to_owned())
+    }
+
+    /// Has the client run tests: a row for each.
+    fn tests(&self, report: &mut Report, command: &str) -> Result<()> {
+        let from = log_length(self.guest)?;
+        let obeyed = self.order(command);
+        let lines = log_from(self.guest, from)?;
+        add_results(report, &format!("{}, {command}", self.guest.name), &lines)?;
+        obeyed
+    }
+}
+
+/// Connects two clients, has both send, and has both look at what has come.
+fn exchange(report: &mut Report, peers: &[Peer<'_>], title: &str) -> Result<()> {
+    let mut addresses = Vec::new();
+    for peer in peers {
+        peer.order(&format!("open {} {title}", peer.device))?;
+        addresses.push(peer.address()?);
+    }
+    for (peer, address) in peers.iter().zip(addresses.iter().rev()) {
+        peer.order(&format!("join {address}"))?;
+    }
+    for command in ["send", "check"] {
+        for peer in peers {
+            peer.tests(report, command)?;
+        }
+    }
+    peers.iter().try_for_each(|peer| peer.order("close"))
 }
 
 /// Loads the client, whose modules the driver has loaded.
