@@ -66,7 +66,7 @@ impl Qp {
     pub(crate) fn set_datagram(&self, datagram: Result<DatagramSeg, Errno>) {
         let mut ring = self.send_ring().resume();
         match (datagram, &mut ring.batch.request) {
-            (Ok(datagram), Some(wr)) => wr.datagram = Some(datagram),
+            (Ok(datagram), Some(wr)) => wr.head.datagram = Some(datagram),
             (Ok(_), None) => ring.batch.fail(libc::EINVAL),
             (Err(errno), _) => ring.batch.fail(errno),
         }
@@ -78,7 +78,7 @@ impl Qp {
         ring.batch.data.segments.clear();
         ring.batch.data.segments.extend(segments);
         match &mut ring.batch.request {
-            Some(wr) => wr.flags &= !send_flag::INLINE,
+            Some(wr) => wr.head.flags &= !send_flag::INLINE,
             None => ring.batch.fail(libc::EINVAL),
         }
     }
@@ -110,7 +110,7 @@ impl Qp {
         batch.data.segments.clear();
         batch.data.segments.push(whole);
         match &mut batch.request {
-            Some(wr) => wr.flags |= send_flag::INLINE,
+            Some(wr) => wr.head.flags |= send_flag::INLINE,
             None => batch.fail(libc::EINVAL),
         }
     }

@@ -11,8 +11,7 @@ use crate::Errno;
 use qiao_hw::qp::QpType;
 use qiao_hw::queue::{QpLayout, QpNeeds};
 use qiao_hw::wqe::{
-    self, blocks, inline_size, send_flag, sge_size, AtomicSeg, DataSeg, InlineSeg, RecvCtrl,
-    RemoteSeg, SendCtrl, BLOCK_SIZE, SIZE_UNIT,
+    blocks, send_flag, BlockWriter, DataSeg, InlineSeg, RecvCtrl, SendHead, BLOCK_SIZE, SIZE_UNIT,
 };
 use std::sync::Arc;
 use zerocopy::IntoBytes;
@@ -74,35 +73,6 @@ impl SendRing {
             self.head = head;
             self.slot.ring(u64::from(head));
         }
-    }
-}
-
-/// Writes a send request block by block.
-struct Blocks<'a> {
-    qp: &'a Qp,
-    index: u32,
-    block: [u8; BLOCK_SIZE],
-    fill: usize,
-}
-
-impl Blocks<'_> {
-    fn push(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() {
-            let n = bytes.len().min(BLOCK_SIZE - self.fill);
-            self.block[self.fill..self.fill + n].copy_from_slice(&bytes[..n]);
-            self.fill += n;
-            bytes = &bytes[n..];
-            if self.fill == BLOCK_SIZE {
-                self.flush();
-            }
-        }
-    }
-
-    fn flush(&mut self) {
-        let at = self.qp.shape.layout.send_offset(self.index);
-        self.qp.buffer.write(at, &self.block[..self.fill]);
-        self.index = self.index.wrapping_add(1);
-        self.fill = 0;
     }
 }
 
@@ -196,84 +166,69 @@ impl Qp {
         wr: &SendWr,
         data: &impl Payload,
     ) -> Result<u32, Errno> {
-        let datagrams = self.shape.ty.is_datagram();
-        if wr.datagram.is_some() != datagrams || !wr.opcode.is_for(self.shape.ty) {
+        let head = &wr.head;
+        if head.datagram.is_some() != self.shape.ty.is_datagram()
+            || !head.opcode.is_for(self.shape.ty)
+        {
             return Err(libc::EINVAL);
         }
         let count = data.segments().len();
-        let inline = wr.flags & send_flag::INLINE != 0;
-        let mut length = 0usize;
-        let bytes = if inline {
-            // What comes back needs memory to go to.
-            if wr.opcode.reads() {
-                return Err(libc::EINVAL);
-            }
-            length = data.segments().map(|s| s.length.get() as usize).sum();
-            if length > self.shape.needs.max_inline as usize {
-                return Err(libc::EINVAL);
-            }
-            inline_size(wr.opcode, datagrams, length)
+        let inline = head.flags & send_flag::INLINE != 0;
+        let length = if inline {
+            (size_of::<InlineSeg>() + self.inline_length(head, data)?).next_multiple_of(SIZE_UNIT)
+        } else if count > self.shape.needs.max_send_sge as usize {
+            return Err(libc::EINVAL);
         } else {
-            if count > self.shape.needs.max_send_sge as usize {
-                return Err(libc::EINVAL);
-            }
-            sge_size(wr.opcode, datagrams, count)
+            size_of::<DataSeg>() * count
         };
-        // CAST: `QpLayout` bounds a request below 4096 bytes.
-        let end = index.wrapping_add(blocks(bytes) as u32);
+        let bytes = head.size() + length;
         if blocks(bytes) > self.queues.send.free(index) as usize {
             return Err(libc::ENOMEM);
         }
-        let mut out = Blocks {
-            qp: self,
-            index,
-            block: [0; BLOCK_SIZE],
-            fill: 0,
-        };
-        let mut ctrl = SendCtrl::zeroed();
-        ctrl.opcode = wr.opcode.to_wire();
-        ctrl.flags = wr.flags
-            | if self.shape.signal_all {
-                send_flag::SIGNALED
-            } else {
-                0
-            };
-        // CAST: As above.
-        ctrl.size = (bytes / SIZE_UNIT) as u8;
-        ctrl.num_sge = if inline { 0 } else { count as u8 };
-        ctrl.index.set(index);
-        ctrl.imm_or_rkey = wr.imm_or_rkey;
-        out.push(ctrl.as_bytes());
-        if let Some((addr, rkey)) = wr.remote {
-            let seg = RemoteSeg {
-                addr: addr.into(),
-                rkey: rkey.into(),
-                rsvd: 0.into(),
-            };
-            out.push(seg.as_bytes());
-        }
-        if let Some((swap_or_add, compare)) = wr.atomic {
-            let seg = AtomicSeg {
-                swap_or_add: swap_or_add.into(),
-                compare: compare.into(),
-            };
-            out.push(seg.as_bytes());
-        }
-        if let Some(datagram) = &wr.datagram {
-            out.push(datagram.as_bytes());
-        }
-        if inline {
-            write_inline(&mut out, data, length);
+        let mut out = BlockWriter::new(index, |index, block: &[u8; BLOCK_SIZE]| {
+            self.buffer
+                .write(self.shape.layout.send_offset(index), block);
+        });
+        let signaled = if self.shape.signal_all {
+            send_flag::SIGNALED
         } else {
-            for segment in data.segments() {
-                out.push(segment.as_bytes());
-            }
+            0
+        };
+        let head = SendHead {
+            flags: head.flags | signaled,
+            ..*head
+        };
+        // CAST: `QpLayout` bounds a request below 4096 bytes, so that all of these are small.
+        let (end, size) = (
+            index.wrapping_add(blocks(bytes) as u32),
+            (bytes / SIZE_UNIT) as u8,
+        );
+        if inline {
+            head.write(&mut out, index, size, 0);
+            write_inline(&mut out, data);
+        } else {
+            // CAST: As above.
+            head.write(&mut out, index, size, count as u8);
+            data.segments()
+                .for_each(|segment| out.push(segment.as_bytes()));
         }
-        if out.fill > 0 {
-            out.flush();
-        }
+        out.finish();
         self.queues.send.post(index, end, wr.id);
         Ok(end)
+    }
+
+    /// Returns the bytes of inline data of a request.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if the request can not have so much.
+    fn inline_length(&self, head: &SendHead, data: &impl Payload) -> Result<usize, Errno> {
+        let length = data.segments().map(|s| s.length.get() as usize).sum();
+        // What comes back needs memory to go to.
+        if head.opcode.reads() || length > self.shape.needs.max_inline as usize {
+            return Err(libc::EINVAL);
+        }
+        Ok(length)
     }
 
     /// Posts receive requests until one is refused.
@@ -333,28 +288,27 @@ impl Qp {
     }
 }
 
-fn write_inline<P: Payload>(out: &mut Blocks<'_>, payload: &P, length: usize) {
+/// Writes the byte count and the data, filled up.
+fn write_inline<F: FnMut(u32, &[u8; BLOCK_SIZE])>(
+    out: &mut BlockWriter<BLOCK_SIZE, F>,
+    payload: &impl Payload,
+) {
     /// Inline data is copied in pieces of this size, through the stack.
     const PIECE: usize = BLOCK_SIZE;
-    // CAST: `QpLayout` bounds inline data below 4096 bytes.
-    out.push(
-        InlineSeg {
-            length: (length as u32).into(),
-        }
-        .as_bytes(),
-    );
+
+    let length: u32 = payload.segments().map(|s| s.length.get()).sum();
+    let head = InlineSeg {
+        length: length.into(),
+    };
+    out.push(head.as_bytes());
     for segment in payload.segments() {
         let total = segment.length.get() as usize;
-        let mut offset = 0;
-        while offset < total {
+        for offset in (0..total).step_by(PIECE) {
             let mut piece = [0; PIECE];
             let n = PIECE.min(total - offset);
             payload.copy(&segment, offset, &mut piece[..n]);
             out.push(&piece[..n]);
-            offset += n;
         }
     }
-    let filled = size_of::<InlineSeg>() + length;
-    let pad = filled.next_multiple_of(SIZE_UNIT) - filled;
-    out.push(&[0; wqe::SIZE_UNIT][..pad]);
+    out.pad();
 }

@@ -12,7 +12,7 @@ use qiao_hw::qp::QpType;
 use qiao_hw::queue::{CqLayout, Limits, QpLayout, QpNeeds};
 use qiao_hw::ring::owner;
 use qiao_hw::wqe::{
-    blocks, send_flag, DataSeg, InlineSeg, RemoteSeg, SendCtrl, SendOpcode, SIZE_UNIT,
+    blocks, send_flag, DataSeg, InlineSeg, RemoteSeg, SendCtrl, SendHead, SendOpcode, SIZE_UNIT,
 };
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -166,12 +166,10 @@ fn piece(length: u32) -> DataSeg {
 fn write(id: u64) -> SendWr {
     SendWr {
         id,
-        opcode: SendOpcode::RdmaWrite,
-        flags: 0,
-        imm_or_rkey: [0; 4],
-        remote: Some((0x2000, 9)),
-        atomic: None,
-        datagram: None,
+        head: SendHead {
+            remote: Some(RemoteSeg::new(0x2000, 9)),
+            ..SendHead::new(SendOpcode::RdmaWrite, 0)
+        },
     }
 }
 
@@ -362,7 +360,7 @@ fn results_need_memory_to_go_to() {
     let bench = Bench::new(NEEDS);
     bench.qp.start();
     let mut wr = write(1);
-    wr.opcode = SendOpcode::RdmaRead;
+    wr.head.opcode = SendOpcode::RdmaRead;
     bench.qp.build(wr);
     bench.qp.set_inline([8].into_iter(), |_, out| out.fill(0));
     assert_eq!(bench.qp.complete(), Err(libc::EINVAL));

@@ -12,7 +12,7 @@ use crate::qp::Qp;
 use crate::wr::SendWr;
 use crate::Errno;
 use qiao_hw::qp::QpType;
-use qiao_hw::wqe::{send_flag, SendOpcode};
+use qiao_hw::wqe::{send_flag, AtomicSeg, RemoteSeg, SendHead, SendOpcode};
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
@@ -87,21 +87,13 @@ unsafe fn inner<'a>(qp: *mut ibv_qp_ex) -> &'a Qp {
 /// # Safety
 ///
 /// As [`inner`], and the caller's thread has started a batch.
-unsafe fn build(qp: *mut ibv_qp_ex, opcode: SendOpcode, fill: impl FnOnce(&mut SendWr)) {
+unsafe fn build(qp: *mut ibv_qp_ex, opcode: SendOpcode, fill: impl FnOnce(&mut SendHead)) {
     // SAFETY: By the safety requirements; between start and end both fields are the caller's thread's.
     let (inner, id, send_flags) = unsafe { (inner(qp), (*qp).wr_id, (*qp).wr_flags) };
-    let mut wr = SendWr {
-        id,
-        opcode,
-        // Setters say whether data is inline.
-        flags: flags(send_flags) & !send_flag::INLINE,
-        imm_or_rkey: [0; 4],
-        remote: None,
-        atomic: None,
-        datagram: None,
-    };
-    fill(&mut wr);
-    inner.build(wr);
+    // Setters say whether data is inline.
+    let mut head = SendHead::new(opcode, flags(send_flags) & !send_flag::INLINE);
+    fill(&mut head);
+    inner.build(SendWr { id, head });
 }
 
 unsafe extern "C" fn start(qp: *mut ibv_qp_ex) {
@@ -130,28 +122,28 @@ unsafe extern "C" fn send(qp: *mut ibv_qp_ex) {
 }
 
 unsafe extern "C" fn send_imm(qp: *mut ibv_qp_ex, imm: u32) {
-    let fill = |wr: &mut SendWr| wr.imm_or_rkey = imm.to_ne_bytes();
+    let fill = |head: &mut SendHead| head.imm_or_rkey = imm.to_ne_bytes();
     // SAFETY: As in `send`.
     unsafe { build(qp, SendOpcode::SendImm, fill) };
 }
 
 unsafe extern "C" fn rdma_write(qp: *mut ibv_qp_ex, rkey: u32, addr: u64) {
-    let fill = |wr: &mut SendWr| wr.remote = Some((addr, rkey));
+    let fill = |head: &mut SendHead| head.remote = Some(RemoteSeg::new(addr, rkey));
     // SAFETY: As in `send`.
     unsafe { build(qp, SendOpcode::RdmaWrite, fill) };
 }
 
 unsafe extern "C" fn rdma_write_imm(qp: *mut ibv_qp_ex, rkey: u32, addr: u64, imm: u32) {
-    let fill = |wr: &mut SendWr| {
-        wr.remote = Some((addr, rkey));
-        wr.imm_or_rkey = imm.to_ne_bytes();
+    let fill = |head: &mut SendHead| {
+        head.remote = Some(RemoteSeg::new(addr, rkey));
+        head.imm_or_rkey = imm.to_ne_bytes();
     };
     // SAFETY: As in `send`.
     unsafe { build(qp, SendOpcode::RdmaWriteImm, fill) };
 }
 
 unsafe extern "C" fn rdma_read(qp: *mut ibv_qp_ex, rkey: u32, addr: u64) {
-    let fill = |wr: &mut SendWr| wr.remote = Some((addr, rkey));
+    let fill = |head: &mut SendHead| head.remote = Some(RemoteSeg::new(addr, rkey));
     // SAFETY: As in `send`.
     unsafe { build(qp, SendOpcode::RdmaRead, fill) };
 }
@@ -163,18 +155,18 @@ unsafe extern "C" fn atomic_cmp_swp(
     compare: u64,
     swap: u64,
 ) {
-    let fill = |wr: &mut SendWr| {
-        wr.remote = Some((addr, rkey));
-        wr.atomic = Some((swap, compare));
+    let fill = |head: &mut SendHead| {
+        head.remote = Some(RemoteSeg::new(addr, rkey));
+        head.atomic = Some(AtomicSeg::new(swap, compare));
     };
     // SAFETY: As in `send`.
     unsafe { build(qp, SendOpcode::CompareSwap, fill) };
 }
 
 unsafe extern "C" fn atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, addr: u64, add: u64) {
-    let fill = |wr: &mut SendWr| {
-        wr.remote = Some((addr, rkey));
-        wr.atomic = Some((add, 0));
+    let fill = |head: &mut SendHead| {
+        head.remote = Some(RemoteSeg::new(addr, rkey));
+        head.atomic = Some(AtomicSeg::new(add, 0));
     };
     // SAFETY: As in `send`.
     unsafe { build(qp, SendOpcode::FetchAdd, fill) };

@@ -7,7 +7,7 @@ use super::bindings::*;
 use crate::wr::{Payload, SendWr};
 use crate::Errno;
 use qiao_hw::qp::QpType;
-use qiao_hw::wqe::{send_flag, DataSeg, DatagramSeg, SendOpcode};
+use qiao_hw::wqe::{send_flag, AtomicSeg, DataSeg, DatagramSeg, RemoteSeg, SendHead, SendOpcode};
 use std::ffi::c_int;
 use std::ptr;
 
@@ -110,16 +110,18 @@ pub(super) unsafe fn send_wr(wr: &ibv_send_wr, ty: QpType) -> Result<(SendWr, Sg
     let (imm, remote, atomic) = unsafe {
         let remote = match opcode {
             SendOpcode::RdmaWrite | SendOpcode::RdmaWriteImm | SendOpcode::RdmaRead => {
-                Some((wr.wr.rdma.remote_addr, wr.wr.rdma.rkey))
+                Some(RemoteSeg::new(wr.wr.rdma.remote_addr, wr.wr.rdma.rkey))
             }
             SendOpcode::CompareSwap | SendOpcode::FetchAdd => {
-                Some((wr.wr.atomic.remote_addr, wr.wr.atomic.rkey))
+                Some(RemoteSeg::new(wr.wr.atomic.remote_addr, wr.wr.atomic.rkey))
             }
             _ => None,
         };
         let atomic = match opcode {
-            SendOpcode::CompareSwap => Some((wr.wr.atomic.swap, wr.wr.atomic.compare_add)),
-            SendOpcode::FetchAdd => Some((wr.wr.atomic.compare_add, 0)),
+            SendOpcode::CompareSwap => {
+                Some(AtomicSeg::new(wr.wr.atomic.swap, wr.wr.atomic.compare_add))
+            }
+            SendOpcode::FetchAdd => Some(AtomicSeg::new(wr.wr.atomic.compare_add, 0)),
             _ => None,
         };
         let imm = match opcode {
@@ -136,12 +138,13 @@ pub(super) unsafe fn send_wr(wr: &ibv_send_wr, ty: QpType) -> Result<(SendWr, Sg
     };
     let request = SendWr {
         id: wr.wr_id,
-        opcode,
-        flags: flags(wr.send_flags),
-        imm_or_rkey: imm.to_ne_bytes(),
-        remote,
-        atomic,
-        datagram,
+        head: SendHead {
+            imm_or_rkey: imm.to_ne_bytes(),
+            remote,
+            atomic,
+            datagram,
+            ..SendHead::new(opcode, flags(wr.send_flags))
+        },
     };
     // SAFETY: The caller's list has `num_sge` entries.
     Ok((request, unsafe { Sges::new(wr.sg_list, wr.num_sge) }))

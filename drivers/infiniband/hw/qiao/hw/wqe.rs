@@ -201,6 +201,29 @@ layout! {
     }
 }
 
+impl RemoteSeg {
+    /// Makes the segment.
+    #[inline]
+    pub fn new(addr: u64, rkey: u32) -> Self {
+        Self {
+            addr: addr.into(),
+            rkey: rkey.into(),
+            rsvd: 0.into(),
+        }
+    }
+}
+
+impl AtomicSeg {
+    /// Makes the segment.
+    #[inline]
+    pub fn new(swap_or_add: u64, compare: u64) -> Self {
+        Self {
+            swap_or_add: swap_or_add.into(),
+            compare: compare.into(),
+        }
+    }
+}
+
 /// Returns how many blocks a send request of `bytes` takes.
 #[inline]
 pub const fn blocks(bytes: usize) -> usize {
@@ -248,7 +271,21 @@ pub struct SendHead {
 }
 
 impl SendHead {
+    /// Makes the head of a request that needs no segment but the first.
+    #[inline]
+    pub const fn new(opcode: SendOpcode, flags: u8) -> Self {
+        Self {
+            opcode,
+            flags,
+            imm_or_rkey: [0; 4],
+            remote: None,
+            atomic: None,
+            datagram: None,
+        }
+    }
+
     /// Returns the bytes of the segments before the data.
+    #[inline]
     pub fn size(&self) -> usize {
         let optional = |there: bool, size| if there { size } else { 0 };
         size_of::<SendCtrl>()
@@ -310,15 +347,32 @@ impl<const N: usize, F: FnMut(u32, &[u8; N])> BlockWriter<N, F> {
     }
 
     /// Appends bytes.
+    #[inline]
     pub fn push(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() {
-            let room = self.block.iter_mut().skip(self.fill);
-            let n = room.zip(bytes).map(|(to, from)| *to = *from).count();
+        // `fill` is less than `N` between calls, so that there is room.
+        while let Some(room) = self.block.get_mut(self.fill..) {
+            let n = room.len().min(bytes.len());
+            let (Some(to), Some((now, later))) = (room.get_mut(..n), bytes.split_at_checked(n))
+            else {
+                break;
+            };
+            to.copy_from_slice(now);
+            bytes = later;
             self.fill += n;
-            bytes = bytes.get(n..).unwrap_or_default();
-            if self.fill == N {
-                self.flush();
+            if self.fill < N {
+                break;
             }
+            self.flush();
+        }
+    }
+
+    /// Appends zeroes up to a multiple of `SIZE_UNIT`, which `N` must be, too.
+    #[inline]
+    pub fn pad(&mut self) {
+        // The rest of a block is zero.
+        self.fill = self.fill.next_multiple_of(SIZE_UNIT);
+        if self.fill >= N {
+            self.flush();
         }
     }
 
@@ -352,22 +406,23 @@ mod tests {
         out.push(&[1; 60]);
         out.push(&[2; 70]);
         out.push(&[]);
+        out.pad();
+        out.push(&[3]);
         out.finish();
         let [first, second, third] = blocks;
         assert_eq!((first.0, first.1[59], first.1[60]), (u32::MAX, 1, 2));
         assert_eq!((second.0, second.1), (0, [2; BLOCK_SIZE]));
-        assert_eq!((third.0, third.1[1], third.1[2]), (1, 2, 0));
+        assert_eq!(third.0, 1);
+        assert_eq!((third.1[1], third.1[2], third.1[15]), (2, 0, 0));
+        assert_eq!((third.1[16], third.1[17]), (3, 0));
     }
 
     #[test]
     fn head_is_as_long_as_it_says() {
         let head = SendHead {
-            opcode: SendOpcode::FetchAdd,
-            flags: send_flag::SIGNALED,
-            imm_or_rkey: [0; 4],
-            remote: Some(RemoteSeg::zeroed()),
-            atomic: Some(AtomicSeg::zeroed()),
-            datagram: None,
+            remote: Some(RemoteSeg::new(1, 2)),
+            atomic: Some(AtomicSeg::new(3, 4)),
+            ..SendHead::new(SendOpcode::FetchAdd, send_flag::SIGNALED)
         };
         assert_eq!(head.size(), head_size(head.opcode, false));
         let mut block = None;

@@ -183,17 +183,11 @@ impl SendQueue {
 
     fn head(&self, wr: &SendWr<'_, Qiao>) -> Result<(SendHead, WcOpcode)> {
         let flags = wr.flags()?;
-        let mut head = SendHead {
-            opcode: SendOpcode::Send,
-            flags: FLAGS
-                .iter()
-                .filter(|(flag, _)| flags.contains(*flag))
-                .fold(0, |bits, (_, bit)| bits | bit),
-            imm_or_rkey: [0; 4],
-            remote: None,
-            atomic: None,
-            datagram: None,
-        };
+        let flags = FLAGS
+            .iter()
+            .filter(|(flag, _)| flags.contains(*flag))
+            .fold(0, |bits, (_, bit)| bits | bit);
+        let mut head = SendHead::new(SendOpcode::Send, flags);
         let opcode = match wr.op()? {
             SendOp::Send { to, imm } => {
                 head.opcode = imm.map_or(SendOpcode::Send, |_| SendOpcode::SendImm);
@@ -215,13 +209,13 @@ impl SendQueue {
             SendOp::CompareSwap { at, compare, swap } => {
                 head.opcode = SendOpcode::CompareSwap;
                 head.remote = Some(remote(at));
-                head.atomic = Some(atomic(swap, compare));
+                head.atomic = Some(AtomicSeg::new(swap, compare));
                 WcOpcode::CompareSwap
             }
             SendOp::FetchAdd { at, add } => {
                 head.opcode = SendOpcode::FetchAdd;
                 head.remote = Some(remote(at));
-                head.atomic = Some(atomic(add, 0));
+                head.atomic = Some(AtomicSeg::new(add, 0));
                 WcOpcode::FetchAdd
             }
         };
@@ -293,18 +287,7 @@ impl SendQueue {
 }
 
 fn remote(to: Remote) -> RemoteSeg {
-    RemoteSeg {
-        addr: to.addr.into(),
-        rkey: to.rkey.into(),
-        rsvd: 0.into(),
-    }
-}
-
-fn atomic(swap_or_add: u64, compare: u64) -> AtomicSeg {
-    AtomicSeg {
-        swap_or_add: swap_or_add.into(),
-        compare: compare.into(),
-    }
+    RemoteSeg::new(to.addr, to.rkey)
 }
 
 /// Returns a piece of memory as the device takes it.
@@ -327,8 +310,6 @@ fn write_inline<F: FnMut(u32, &Block)>(
     };
     out.push(head.as_bytes());
     wr.copy_inline(|piece| out.push(piece))?;
-    let filled = size_of::<InlineSeg>() + length;
-    let rest = filled.next_multiple_of(SIZE_UNIT) - filled;
-    out.push([0; SIZE_UNIT].get(..rest).ok_or(EINVAL)?);
+    out.pad();
     Ok(())
 }
