@@ -9,7 +9,7 @@ case ${1-} in
 build) discard "$(build_dir)" ;;
 all)
 	# By name: the cache may be a folder that the person also uses for something else.
-	for path in "$QIAO_CACHE"/{root,overlay,image,build}-* "$QIAO_CACHE"/{cargo,home,kvm-probe}; do
+	for path in "$QIAO_CACHE"/{root,overlay,image,debug,build}-* "$QIAO_CACHE"/{cargo,home,kvm-probe}; do
 		discard "$path"
 	done
 	;;

@@ -29,11 +29,16 @@ for dir in /proc /dev /sys /tmp "$QIAO_CACHE" "$TOP"; do
 	mount --rbind "$dir" "$tree$dir"
 done
 
-# The overlay is always at this path: kernel metadata and modules name their sources, and must not depend on where the cache is.
+# Overlay and debug kernel are always at these paths: kernel metadata and modules name their sources, and must not depend on where
+# the cache is.
 kernel=/kernel
 overlay=${QIAO_OVERLAY:-$(overlay_dir)}
 mkdir -p "$tree$kernel"
 [[ -d $overlay ]] && mount --bind "$overlay" "$tree$kernel"
+debug=/debug
+debug_kernel=${QIAO_DEBUG:-$(debug_dir)}
+mkdir -p "$tree$debug"
+[[ -d $debug_kernel ]] && mount --bind "$debug_kernel" "$tree$debug"
 
 # The network of the host: its resolver, and its certificates where a proxy has its own.
 for file in /etc/resolv.conf /etc/hosts; do
@@ -55,6 +60,7 @@ environment=(
 	"QIAO_CACHE=$QIAO_CACHE" "QIAO_TOP=$TOP" "QIAO_BUILD=$build" "QIAO_KERNEL=$(kernel_release)"
 	"QIAO_COMMIT=$(git -C "$TOP" describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)"
 	"QIAO_KO=$kernel/ko" "QIAO_KERNEL_SOURCE=$kernel/source" "QIAO_IMAGE=$(image_dir)"
+	"QIAO_DEBUG=$debug"
 	# Of the machine and not of the cache: guests of two caches would starve each other just the same.
 	"QIAO_LAB_LOCK=${lab_lock:?}"
 )

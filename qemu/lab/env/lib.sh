@@ -48,6 +48,8 @@ overlay_dir() { printf '%s/overlay-%s\n' "$QIAO_CACHE" \
 	"$(key "$(basename "$(root_dir)")" "$(kernel_release)" "$ENV_DIR"/overlay.sh)"; }
 image_dir() { printf '%s/image-%s\n' "$QIAO_CACHE" \
 	"$(key "$SUITE" "$(kernel_release)" "$ENV_DIR"/image.sh "$ENV_DIR"/image.packages "$ENV_DIR"/apt.preferences)"; }
+debug_dir() { printf '%s/debug-%s\n' "$QIAO_CACHE" \
+	"$(key "$(basename "$(overlay_dir)")" "$ENV_DIR"/debug.sh "$ENV_DIR"/debug.config)"; }
 # What is built from a work tree: one folder for each place a tree is checked out, so that trees do not mix.
 build_dir() { printf '%s/build-%s\n' "$QIAO_CACHE" "$(key "$TOP")"; }
 
