@@ -132,3 +132,86 @@ impl<R> Gate<R> {
         self.idle.wait_for_completion();
     }
 }
+
+#[kunit_tests(rdma_gate)]
+mod tests {
+    use super::*;
+    use crate::sync;
+    use kernel::{
+        time::msecs_to_jiffies,
+        workqueue, //
+    };
+
+    /// A guard against hangs.
+    const PATIENCE_MS: u32 = 120_000;
+
+    /// What gates lead to here.
+    static OBJECT: u32 = 42;
+
+    fn open() -> Result<Arc<Gate<u32>>> {
+        // SAFETY: A static is valid for ever.
+        unsafe { Gate::new(NonNull::from(&OBJECT)) }
+    }
+
+    fn read(gate: &Gate<u32>) -> Option<u32> {
+        // SAFETY: The gate keeps the object valid, and nobody writes it.
+        gate.with(|object| unsafe { object.read() })
+    }
+
+    fn completion() -> Result<Arc<sync::Completion>> {
+        Arc::pin_init(sync::Completion::new(), GFP_KERNEL)
+    }
+
+    #[test]
+    fn a_closed_gate_leads_nowhere() -> Result {
+        let gate = Gate::new_closed(NonNull::from(&OBJECT))?;
+        assert!(read(&gate).is_none());
+        // SAFETY: It was never open, and a static is valid for ever.
+        unsafe { gate.open() };
+        assert_eq!(read(&gate), Some(42));
+        // SAFETY: It is open, and not in use by this task.
+        unsafe { gate.revoke() };
+        assert!(read(&gate).is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn users_may_be_nested() -> Result {
+        let gate = open()?;
+        assert_eq!(gate.with(|_| read(&gate)), Some(Some(42)));
+        // SAFETY: It is open, and not in use by this task.
+        unsafe { gate.revoke() };
+        assert!(read(&gate).is_none());
+        Ok(())
+    }
+
+    /// An event runs while its object is destroyed: destruction waits, and later events find
+    /// nothing.
+    #[test]
+    fn revoking_waits_for_who_is_inside() -> Result {
+        let gate = open()?;
+        let (entered, go, revoked) = (completion()?, completion()?, completion()?);
+        let patience = msecs_to_jiffies(PATIENCE_MS);
+
+        let (user, is_in, may_leave) = (gate.clone(), entered.clone(), go.clone());
+        workqueue::system_unbound().try_spawn(GFP_KERNEL, move || {
+            user.with(|_| {
+                is_in.complete();
+                may_leave.wait_timeout(patience)
+            });
+        })?;
+        entered.wait_timeout(patience)?;
+        let (owner, ended) = (gate.clone(), revoked.clone());
+        workqueue::system_unbound().try_spawn(GFP_KERNEL, move || {
+            // SAFETY: It is open, this is the only call, and not from within `with`.
+            unsafe { owner.revoke() };
+            ended.complete();
+        })?;
+        // However long this waits, revoking must not be through.
+        assert!(revoked.wait_timeout(msecs_to_jiffies(50)).is_err());
+        go.complete();
+        revoked.wait_timeout(patience)?;
+        assert!(read(&gate).is_none());
+        Ok(())
+    }
+}

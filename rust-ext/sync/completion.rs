@@ -74,3 +74,58 @@ impl Completion {
         }
     }
 }
+
+#[kunit_tests(rdma_completion)]
+mod tests {
+    use super::*;
+    use kernel::{
+        sync::Arc,
+        time::msecs_to_jiffies,
+        workqueue, //
+    };
+
+    /// A guard against hangs.
+    const PATIENCE_MS: u32 = 120_000;
+
+    fn completion() -> Result<Arc<Completion>> {
+        Arc::pin_init(Completion::new(), GFP_KERNEL)
+    }
+
+    #[test]
+    fn each_complete_is_consumed_once() -> Result {
+        let happened = completion()?;
+        assert!(!happened.try_wait());
+        happened.complete();
+        happened.complete();
+        assert!(happened.try_wait());
+        assert!(happened.wait_timeout(0).is_ok());
+        assert!(!happened.try_wait());
+        Ok(())
+    }
+
+    #[test]
+    fn a_wait_ends_with_its_time() -> Result {
+        let never = completion()?;
+        assert!(never.wait_timeout(1).is_err_and(|e| e == ETIMEDOUT));
+        Ok(())
+    }
+
+    #[test]
+    fn complete_all_is_for_ever() -> Result {
+        let happened = completion()?;
+        happened.complete_all();
+        for _ in 0..3 {
+            assert!(happened.try_wait());
+            assert!(happened.wait_timeout(1).is_ok());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn another_task_ends_the_wait() -> Result {
+        let happened = completion()?;
+        let other = happened.clone();
+        workqueue::system_unbound().try_spawn(GFP_KERNEL, move || other.complete())?;
+        happened.wait_timeout(msecs_to_jiffies(PATIENCE_MS))
+    }
+}

@@ -210,3 +210,131 @@ impl<T: Clone + Send + Sync> Drop for Id<T> {
         drop(self.table.erase(self.id));
     }
 }
+
+#[kunit_tests(rdma_id_table)]
+mod tests {
+    use super::*;
+    use crate::sync::Completion;
+    use kernel::{
+        sync::atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        time::msecs_to_jiffies,
+        workqueue, //
+    };
+
+    /// Rounds of the test with two tasks.
+    const ROUNDS: u32 = 2_000;
+
+    /// A guard against hangs.
+    const PATIENCE_MS: u32 = 120_000;
+
+    fn table(range: RangeInclusive<u32>) -> Result<Arc<IdTable<Arc<u32>>>> {
+        IdTable::new(range)
+    }
+
+    fn value(n: u32) -> Result<Arc<u32>> {
+        Ok(Arc::new(n, GFP_KERNEL)?)
+    }
+
+    #[test]
+    fn an_empty_range_has_no_table() {
+        assert!(table(RangeInclusive::new(5, 4)).is_err());
+    }
+
+    #[test]
+    fn lookups_find_what_is_published() -> Result {
+        let table = table(3..=9)?;
+        let id = table.reserve()?;
+        assert_eq!(id.get(), 3);
+        assert!(table.get(3).is_none());
+        id.publish(value(33)?)?;
+        assert!(table.get(3).is_some_and(|found| *found == 33));
+        assert!(table.get(4).is_none());
+        assert!(table.get(u32::MAX).is_none());
+        id.unpublish();
+        assert!(table.get(3).is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn a_number_stays_taken_until_it_is_dropped() -> Result {
+        let table = table(0..=0)?;
+        let id = table.reserve()?;
+        id.publish(value(1)?)?;
+        id.unpublish();
+        assert!(table.reserve().is_err_and(|e| e == ENOSPC));
+        drop(id);
+        assert_eq!(table.reserve()?.get(), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn freed_numbers_come_back_late() -> Result {
+        let table = table(10..=12)?;
+        for expected in [10, 11, 12, 10] {
+            assert_eq!(table.reserve()?.get(), expected);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn each_number_is_dealt_out_once() -> Result {
+        let table = table(1..=64)?;
+        let mut ids = KVec::new();
+        let mut seen = 0u64;
+        for _ in 0..64 {
+            let id = table.reserve()?;
+            assert!((1..=64).contains(&id.get()));
+            let bit = 1 << (id.get() - 1);
+            assert_eq!(seen & bit, 0);
+            seen |= bit;
+            ids.push(id, GFP_KERNEL)?;
+        }
+        assert!(table.reserve().is_err_and(|e| e == ENOSPC));
+        Ok(())
+    }
+
+    #[test]
+    fn the_table_drops_what_it_holds() -> Result {
+        let table = table(0..=3)?;
+        let held = value(7)?;
+        let id = table.reserve()?;
+        id.publish(held.clone())?;
+        id.publish(held.clone())?;
+        id.unpublish();
+        id.publish(held.clone())?;
+        drop(id);
+        // This is the last reference, or it is none.
+        assert!(Arc::into_unique_or_drop(held).is_some());
+        Ok(())
+    }
+
+    /// One task publishes and takes away, another looks up: it finds the number's own value, or
+    /// none.
+    #[test]
+    fn lookups_race_with_publishing() -> Result {
+        let table = table(0..=1)?;
+        let wrong = Arc::new(Atomic::new(0u32), GFP_KERNEL)?;
+        let done = Arc::pin_init(Completion::new(), GFP_KERNEL)?;
+        let (looked_up, found_wrong, ended) = (table.clone(), wrong.clone(), done.clone());
+        workqueue::system_unbound().try_spawn(GFP_KERNEL, move || {
+            for n in 0..ROUNDS {
+                let number = n % 2;
+                if looked_up.get(number).is_some_and(|found| *found != number) {
+                    found_wrong.store(n + 1, Relaxed);
+                }
+            }
+            ended.complete();
+        })?;
+        for _ in 0..ROUNDS {
+            let id = table.reserve()?;
+            id.publish(value(id.get())?)?;
+            id.unpublish();
+        }
+        done.wait_timeout(msecs_to_jiffies(PATIENCE_MS))?;
+        assert_eq!(wrong.load(Relaxed), 0);
+        Ok(())
+    }
+}

@@ -333,3 +333,86 @@ fn check_status(status: u8) -> Result {
         Some(Status::Internal) | None => Err(EIO),
     }
 }
+
+#[kunit_tests(qiao_cmdq)]
+mod tests {
+    use super::*;
+
+    /// The completion of the command `id`.
+    fn completion(id: u32, status: u8) -> Completion {
+        let mut completion = Completion::zeroed();
+        completion.id.set(id);
+        completion.status = status;
+        completion
+    }
+
+    #[test]
+    fn a_completion_reaches_its_command() -> Result {
+        let slot = Slot::new()?;
+        assert!(slot.free.try_wait());
+        assert!(slot.start(64));
+        assert!(slot.deliver(64, &completion(64, 3)));
+        assert!(slot.completed.try_wait());
+        assert!(slot
+            .take()
+            .is_some_and(|c| c.id.get() == 64 && c.status == 3));
+        Ok(())
+    }
+
+    #[test]
+    fn nobody_else_gets_it() -> Result {
+        let slot = Slot::new()?;
+        assert!(!slot.deliver(0, &completion(0, 0)));
+        assert!(slot.start(64));
+        // That of the command which had the place before, or of one that is yet to come.
+        assert!(!slot.deliver(0, &completion(0, 0)));
+        assert!(!slot.deliver(128, &completion(128, 0)));
+        assert!(!slot.completed.try_wait());
+        // No command is started in a place that is taken, and none is completed twice.
+        assert!(!slot.start(128));
+        assert!(slot.deliver(64, &completion(64, 0)));
+        assert!(!slot.deliver(64, &completion(64, 0)));
+        Ok(())
+    }
+
+    #[test]
+    fn a_late_completion_does_not_wake_the_next_command() -> Result {
+        let slot = Slot::new()?;
+        assert!(slot.start(1));
+        // It comes between the end of the wait and the look at it.
+        assert!(slot.deliver(1, &completion(1, 0)));
+        assert!(slot.take().is_some());
+        assert!(slot.start(65));
+        assert!(!slot.completed.try_wait());
+        Ok(())
+    }
+
+    #[test]
+    fn all_who_wait_go_on_when_the_device_is_lost() -> Result {
+        let slot = Slot::new()?;
+        assert!(slot.start(1));
+        slot.abort();
+        for _ in 0..3 {
+            assert!(slot.free.try_wait() && slot.completed.try_wait());
+        }
+        assert!(slot.take().is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn every_status_has_its_errno() {
+        assert!(check_status(Status::Ok.to_wire()).is_ok());
+        let mut unknown = 0;
+        for status in 0..=u8::MAX {
+            match (Status::from_wire(status), check_status(status)) {
+                (Some(Status::Ok), result) => assert!(result.is_ok()),
+                (Some(_), result) => assert!(result.is_err()),
+                (None, result) => {
+                    unknown += 1;
+                    assert!(result.is_err_and(|e| e == EIO));
+                }
+            }
+        }
+        assert!(unknown > 0);
+    }
+}

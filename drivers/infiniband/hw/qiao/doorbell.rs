@@ -234,3 +234,89 @@ impl<M> Drop for Slot<M> {
         }
     }
 }
+
+#[kunit_tests(qiao_doorbell)]
+mod tests {
+    use super::*;
+
+    /// Bytes of a BAR with the kernel's page and two for users.
+    const BAR: u64 = 3 * PAGE_SIZE as u64;
+
+    fn set(pool: &Arc<Doorbells>) -> Result<Arc<SlotSet<u32>>> {
+        Arc::pin_init(SlotSet::new(pool.clone()), GFP_KERNEL)
+    }
+
+    #[test]
+    fn a_bar_without_a_page_is_refused() {
+        assert!(Doorbells::new(PAGE_SIZE as u64 - 1).is_err());
+        assert!(Doorbells::new(0).is_err());
+    }
+
+    #[test]
+    fn users_get_pages_of_their_own() -> Result {
+        let pool = Doorbells::new(BAR)?;
+        let (one, other) = (set(&pool)?, set(&pool)?);
+        let (a, b) = (one.take(Take::One, Ok)?, other.take(Take::Pair, Ok)?);
+        assert_eq!((*a.attachment(), a.offset()), (1, 0));
+        assert_eq!((*b.attachment(), b.offset()), (2, 0));
+        assert_eq!(a.number(), PER_PAGE);
+        assert_eq!(b.number(), 2 * PER_PAGE);
+        // No page is left for a third user, and the kernel's is not given away.
+        assert!(set(&pool)?.take(Take::One, Ok).is_err_and(|e| e == ENOSPC));
+        // Those who have one go on.
+        assert_eq!(one.take(Take::One, Ok)?.number(), PER_PAGE + 1);
+        Ok(())
+    }
+
+    #[test]
+    fn each_slot_is_dealt_out_once() -> Result {
+        let pool = Doorbells::new(2 * PAGE_SIZE as u64)?;
+        let user = set(&pool)?;
+        let mut slots = KVec::new();
+        for n in 0..PER_PAGE / 2 {
+            let slot = user.take(Take::Pair, Ok)?;
+            assert_eq!(slot.number(), PER_PAGE + 2 * n);
+            slots.push(slot, GFP_KERNEL)?;
+        }
+        assert!(user.take(Take::One, Ok).is_err_and(|e| e == ENOSPC));
+        slots.pop();
+        assert_eq!(user.take(Take::One, Ok)?.number(), 2 * PER_PAGE - 2);
+        Ok(())
+    }
+
+    #[test]
+    fn a_page_is_free_when_its_user_is_gone() -> Result {
+        let pool = Doorbells::new(2 * PAGE_SIZE as u64)?;
+        for _ in 0..3 {
+            let user = set(&pool)?;
+            let slot = user.take(Take::One, Ok)?;
+            // The slot keeps the page, which its user may still have mapped.
+            drop(user);
+            assert!(set(&pool)?.take(Take::One, Ok).is_err());
+            drop(slot);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_page_that_cannot_be_mapped_is_not_lost() -> Result {
+        let pool = Doorbells::new(2 * PAGE_SIZE as u64)?;
+        let user = set(&pool)?;
+        for _ in 0..3 {
+            assert!(user
+                .take(Take::One, |_| Err(EFAULT))
+                .is_err_and(|e| e == EFAULT));
+        }
+        assert_eq!(user.take(Take::One, Ok)?.number(), PER_PAGE);
+        Ok(())
+    }
+
+    #[test]
+    fn the_kernel_has_the_first_page() -> Result {
+        let pool = Doorbells::new(BAR)?;
+        let kernel = Arc::pin_init(SlotSet::kernel(pool.clone()), GFP_KERNEL)?;
+        assert_eq!(kernel.take(Take::One, |_| Ok(()))?.number(), 0);
+        assert_eq!(*set(&pool)?.take(Take::One, Ok)?.attachment(), 1);
+        Ok(())
+    }
+}
