@@ -13,7 +13,7 @@ use std::{
 };
 
 use anyhow::{bail, ensure, Context, Result};
-use serde_json::Value;
+use serde_json::{json, Value};
 
 use crate::{
     process::{Priority, Process, Stdout},
@@ -105,6 +105,14 @@ impl Model {
             "the device model answers {answer} to {order}"
         );
         Ok(())
+    }
+
+    /// Its HCAs with all that they have, as the model describes them.
+    pub fn dump(&self) -> Result<Value> {
+        let answer = self.ask(&json!({ "op": "dump" }))?;
+        let dump = answer.get("dump");
+        dump.cloned()
+            .with_context(|| format!("the device model answers {answer}"))
     }
 
     /// Gives the running model an order and returns its answer.

@@ -8,8 +8,10 @@ mod abi;
 mod calls;
 mod checks;
 mod churn;
+mod failures;
 mod hoard;
 mod memory;
+mod sweep;
 mod uverbs;
 
 use anyhow::Result;
@@ -33,6 +35,8 @@ enum Command {
         /// How often
         count: u32,
     },
+    /// Make each allocation and each copy in each call fail in turn
+    Sweep,
     /// Exit with objects of every kind open
     Abandon,
     /// Hold objects of every kind until the device is lost
@@ -45,6 +49,7 @@ fn main() -> Result<()> {
     match arguments.command {
         Command::Calls => calls::run(&path),
         Command::Churn { count } => churn::run(&path, count),
+        Command::Sweep => sweep::run(&arguments.device, &path),
         Command::Abandon => hoard::abandon(&path),
         Command::Outlive => hoard::outlive(&path),
     }

@@ -402,6 +402,16 @@ impl ModifyQp {
         }
     }
 
+    /// To ERR, from any state.
+    pub fn to_err(qp: u32) -> Self {
+        Self {
+            qp_handle: qp,
+            attr_mask: qp::STATE,
+            qp_state: qp::ERR,
+            ..Self::default()
+        }
+    }
+
     /// The call.
     pub fn call(&self) -> Call {
         Call::new(command::MODIFY_QP, self)
