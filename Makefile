@@ -13,8 +13,14 @@ CARGO := $(ENTER) nice cargo
 LAB   := $(ENTER) sh -c 'exec "$$CARGO_TARGET_DIR/release/qiao-lab" "$$@"' qiao-lab
 
 # One object tree in the cache for each module: nothing is written to this tree.
-KBUILD = $(ENTER) sh -c 'mkdir -p "$$QIAO_BUILD/$(2)" && exec nice make -C "$$QIAO_KO" CC="$$(cat /kernel/cc)" \
+STOCK := "$$QIAO_KO" CC="$$(cat /kernel/cc)"
+DEBUG_KERNEL := "$$QIAO_DEBUG/ko" LLVM=1
+KBUILD = $(ENTER) sh -c 'mkdir -p "$$QIAO_BUILD/$(2)" && exec nice make -C $(or $(4),$(STOCK)) \
 	M="$$QIAO_TOP/$(1)" MO="$$QIAO_BUILD/$(2)" -j"$$JOBS" --no-print-directory $(3)'
+
+# With DEBUG=1 guests boot the debug kernel.
+GUESTS := $(if $(DEBUG),debug-guests,guests)
+KERNEL_OPTION := $(if $(DEBUG),--kernel debug)
 
 # What the source tree has so far; an absent piece is not built and not tested.
 PIECES := $(if $(wildcard Kbuild),modules) $(if $(wildcard provider/Cargo.toml),provider) \
@@ -22,7 +28,7 @@ PIECES := $(if $(wildcard Kbuild),modules) $(if $(wildcard provider/Cargo.toml),
 
 .PHONY: help
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
 .PHONY: demo
 demo: guests ## two guests with an HCA each run the distribution's RDMA programs; prints a table
@@ -31,6 +37,14 @@ demo: guests ## two guests with an HCA each run the distribution's RDMA programs
 .PHONY: check
 check: guests ## run every test; the last line is N passed, N failed
 	@$(LAB) check
+
+.PHONY: check-debug
+check-debug: debug-guests ## run the tests that need the debug kernel: KUnit, failures on demand, scenarios under its checks
+	@$(LAB) check --kernel debug guests
+
+.PHONY: kunit
+kunit: ## run the tests inside the kernel
+	@$(MAKE) run S=kunit DEBUG=1
 
 .PHONY: lint
 lint: lab-program overlay ## check format, lints and licences
@@ -41,8 +55,8 @@ test: lab-program overlay ## run the tests that need no guest
 	@$(LAB) check unit symbols
 
 .PHONY: run
-run: $(if $(strip $(S)),guests,unnamed) ## run the scenarios named by S="..." (make list names them)
-	@$(LAB) run $(S)
+run: $(if $(strip $(S)),$(GUESTS),unnamed) ## run the scenarios named by S="..." (make list names them); DEBUG=1: on the debug kernel
+	@$(LAB) run $(KERNEL_OPTION) $(S)
 
 .PHONY: unnamed
 unnamed:
@@ -53,8 +67,8 @@ bench: guests ## measure Qiao beside soft-RoCE in the same guests, and the devic
 	@$(LAB) bench
 
 .PHONY: lab
-lab: terminal guests ## boot two guests with the driver and stay at a shell; Control-] shows the other guest, Control-\ ends
-	@$(LAB) shell $(S)
+lab: terminal $(GUESTS) ## boot two guests with the driver and stay at a shell; Control-] shows the other guest, Control-\ ends
+	@$(LAB) shell $(KERNEL_OPTION) $(S)
 
 # Before everything is built for it.
 .PHONY: terminal
@@ -89,6 +103,10 @@ root: ## make the development root
 overlay: root ## make the tree that modules for the distribution's kernel are built against
 	@$(ENV)/overlay.sh
 
+.PHONY: debug-kernel
+debug-kernel: overlay ## make the kernel that looks for errors of memory, locks and lifetimes
+	@$(ENV)/debug.sh
+
 .PHONY: image
 image: root ## make the guest image
 	@$(ENV)/image.sh
@@ -96,6 +114,10 @@ image: root ## make the guest image
 # Everything that scenarios boot.
 .PHONY: guests
 guests: image lab-program agent probe hello $(PIECES)
+
+# The same on the debug kernel.
+.PHONY: debug-guests
+debug-guests: guests debug-modules
 
 .PHONY: modules
 modules: overlay ## build the driver
@@ -111,6 +133,13 @@ hello: overlay ## build the module that tests the tool chain
 kclient: overlay ## build the test of devices by a consumer in the kernel
 	@echo 'qiao: building the kernel client' >&2
 	@$(call KBUILD,kunit/kclient,kclient,modules)
+
+.PHONY: debug-modules
+debug-modules: debug-kernel ## build the modules for the debug kernel
+	@echo 'qiao: building the modules for the debug kernel' >&2
+	@$(call KBUILD,,debug/module,modules,$(DEBUG_KERNEL))
+	@$(call KBUILD,qemu/lab/hello,debug/hello,modules,$(DEBUG_KERNEL))
+	@$(call KBUILD,kunit/kclient,debug/kclient,modules,$(DEBUG_KERNEL))
 
 .PHONY: provider
 provider: root ## build the libibverbs provider

@@ -4,12 +4,11 @@
 //!
 //! `qemu/lab/env/enter.sh` sets the variables that are read here; the make targets fill the folders that they name.
 
-use std::{
-    env, fs,
-    path::{Path, PathBuf},
-};
+use std::{env, fs, path::PathBuf};
 
 use anyhow::{bail, Context, Result};
+
+use crate::kernel::{GuestKernel, KernelKind};
 
 /// Paths of what was built, whether or not it exists yet.
 #[derive(Clone, Debug)]
@@ -22,9 +21,11 @@ pub struct Artefacts {
     pub build: PathBuf,
     /// The commit of the work tree, with a mark if files were changed since.
     pub commit: String,
-    /// Release of the kernel under test, as `uname -r` prints it.
+    /// The kernel that guests boot.
+    pub guest: GuestKernel,
+    /// Release of the distribution's kernel, as `uname -r` prints it.
     pub kernel: String,
-    /// Object tree that modules are built against.
+    /// Object tree that modules for the distribution's kernel are built against.
     pub kernel_objects: PathBuf,
     /// Source of the kernel under test.
     pub kernel_source: PathBuf,
@@ -35,40 +36,38 @@ pub struct Artefacts {
 }
 
 impl Artefacts {
-    /// From the environment of the development root.
-    pub fn from_env() -> Result<Self> {
+    /// From the environment of the development root, for guests with a kernel of this kind.
+    pub fn from_env(kind: KernelKind) -> Result<Self> {
         let variable = |name: &str| {
             env::var(name).with_context(|| {
                 format!("{name} is not set: start this through make, or by qemu/lab/env/enter.sh")
             })
         };
+        let build = PathBuf::from(variable("QIAO_BUILD")?);
+        let image = PathBuf::from(variable("QIAO_IMAGE")?);
+        let kernel = variable("QIAO_KERNEL")?;
+        let guest = match kind {
+            KernelKind::Stock => GuestKernel::stock(kernel.clone(), &image, &build),
+            KernelKind::Debug => GuestKernel::debug(variable("QIAO_DEBUG")?.as_ref(), &build)?,
+        };
         Ok(Self {
+            guest,
             cache: variable("QIAO_CACHE")?.into(),
             top: variable("QIAO_TOP")?.into(),
-            build: variable("QIAO_BUILD")?.into(),
+            build,
             commit: variable("QIAO_COMMIT")?,
-            kernel: variable("QIAO_KERNEL")?,
+            kernel,
             kernel_objects: variable("QIAO_KO")?.into(),
             kernel_source: variable("QIAO_KERNEL_SOURCE")?.into(),
             lab_lock: variable("QIAO_LAB_LOCK")?.into(),
-            image: variable("QIAO_IMAGE")?.into(),
+            image,
             target: variable("CARGO_TARGET_DIR")?.into(),
         })
-    }
-
-    /// The distribution's kernel.
-    pub fn vmlinuz(&self) -> PathBuf {
-        self.image.join("vmlinuz")
     }
 
     /// The guest's root, an EROFS file.
     pub fn root_image(&self) -> PathBuf {
         self.image.join("root.erofs")
-    }
-
-    /// Modules that the guest loads before it can mount its root, named in the order of loading.
-    pub fn boot_modules(&self) -> PathBuf {
-        self.image.join("modules")
     }
 
     /// Process 1 of the guests, linked statically (`make agent`).
@@ -81,21 +80,6 @@ impl Artefacts {
     pub fn probe(&self) -> PathBuf {
         self.target
             .join("x86_64-unknown-linux-gnu/release/qiao-probe")
-    }
-
-    /// Smoke test of the tool chain (`make hello`).
-    pub fn hello_module(&self) -> PathBuf {
-        self.build.join("hello/qiao_hello.ko")
-    }
-
-    /// The driver (`make modules`).
-    pub fn module(&self) -> PathBuf {
-        self.build.join("module/qiao.ko")
-    }
-
-    /// The test of devices by a consumer in the kernel (`make kclient`).
-    pub fn client_module(&self) -> PathBuf {
-        self.build.join("kclient/qiao_kclient.ko")
     }
 
     /// The libibverbs provider (`make provider`), a cdylib.
@@ -128,9 +112,4 @@ impl Artefacts {
         }
         Ok(path)
     }
-}
-
-/// The place in a guest where this build's kernel modules are.
-pub fn guest_module_dir(kernel: &str) -> PathBuf {
-    Path::new("usr/lib/modules").join(kernel).join("qiao")
 }

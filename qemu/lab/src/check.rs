@@ -20,7 +20,7 @@ use crate::{
     coverage::{kept_runs, Coverage},
     info,
     report::{self, Report},
-    scenario::ALL,
+    scenario::Scenario,
 };
 
 /// A part of the tests.
@@ -64,8 +64,9 @@ pub fn run(artefacts: &Artefacts, stages: &[Stage]) -> Result<bool> {
 
 fn run_guests(artefacts: &Artefacts, report: &mut Report) {
     let before = kept_runs(&artefacts.runs());
-    report.expect(ALL.len());
-    for scenario in ALL {
+    let scenarios = Scenario::checked(artefacts.guest.kind);
+    report.expect(scenarios.len());
+    for scenario in scenarios {
         if !scenario.in_tree(artefacts) {
             report.say(&format!(
                 "scenario {}: its parts are not in this work tree yet, so it is not run",

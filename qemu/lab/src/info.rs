@@ -46,7 +46,7 @@ pub fn record(artefacts: &Artefacts) -> Result<Record> {
     let mut record = Record::new();
     let mut add = |name: &str, value: String| record.push((name.into(), value));
     add("Qiao", artefacts.commit.clone());
-    add("kernel", artefacts.kernel.clone());
+    add("kernel", artefacts.guest.release.clone());
     add(
         "kernel package",
         package(&format!("linux-headers-{}", artefacts.kernel))?,

@@ -11,7 +11,10 @@ use std::{
 
 use anyhow::{Context, Result};
 use cpio::newc::{trailer, Builder, ModeFileType};
+use ignore::WalkBuilder;
 use qiao_agent::{MODULES_DIR, PAYLOAD_DIR};
+
+use crate::kernel::{guest_modules, GuestKernel};
 
 const EXECUTABLE: u32 = 0o755;
 const DATA: u32 = 0o644;
@@ -31,17 +34,21 @@ pub struct Initramfs {
 }
 
 impl Initramfs {
-    /// The part that every guest needs: process 1 and the modules of the folder `boot_modules`.
-    pub fn new(agent: &Path, boot_modules: &Path) -> Result<Self> {
+    /// The part that every guest with a kernel needs: process 1 and modules.
+    pub fn new(agent: &Path, kernel: &GuestKernel) -> Result<Self> {
         let mut this = Self::default();
         this.add("init".into(), EXECUTABLE, read(agent)?);
-        let mut modules = fs::read_dir(boot_modules)
-            .with_context(|| format!("reading {}", boot_modules.display()))?
-            .collect::<Result<Vec<_>, _>>()?;
-        modules.sort_by_key(fs::DirEntry::file_name);
-        for module in modules {
-            let path = Path::new(MODULES_DIR).join(module.file_name());
-            this.add(path, DATA, read(&module.path())?);
+        if let Some(dir) = &kernel.boot_modules {
+            for file in files(dir)? {
+                let path = Path::new(MODULES_DIR).join(&file);
+                this.add(path, DATA, read(&dir.join(&file))?);
+            }
+        }
+        if let Some(dir) = &kernel.installed {
+            for file in files(dir)? {
+                let path = guest_modules(&kernel.release).join(&file);
+                this.add_guest_file(&path, &dir.join(&file))?;
+            }
         }
         this.add_payload(
             Path::new("usr/local/sbin/qiao-agent"),
@@ -118,6 +125,19 @@ fn entry(path: &Path, inode: u32, mode: u32, kind: ModeFileType) -> Result<Build
         .ino(inode)
         .mode(mode)
         .set_mode_file_type(kind))
+}
+
+/// Every file below a folder, relative to it.
+fn files(dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in WalkBuilder::new(dir).standard_filters(false).build() {
+        let entry = entry?;
+        if entry.file_type().is_some_and(|kind| kind.is_file()) {
+            files.push(entry.path().strip_prefix(dir)?.to_owned());
+        }
+    }
+    files.sort();
+    Ok(files)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {

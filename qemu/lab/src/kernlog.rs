@@ -16,10 +16,12 @@ static ALARMS: LazyLock<Regex> = LazyLock::new(|| {
         r"WARNING: |\bBUG: |kernel BUG at |\bOops\b|Kernel panic|general protection fault|",
         r"unable to handle (?:kernel|page fault)|Unable to handle kernel|",
         r"blocked for more than \d+ seconds|\bhung task\b|soft lockup|hard LOCKUP|detected stall|self-detected stall|",
-        r"\bKASAN\b|\bKFENCE\b|\bKCSAN\b|\bUBSAN\b|\bkmemleak\b|refcount_t: |",
+        r"\bKASAN\b|\bKFENCE\b|\bKCSAN\b|\bUBSAN\b|\bkmemleak: |refcount_t: |",
         r"possible recursive locking|circular locking dependency|inconsistent lock state|suspicious RCU usage|",
         r"sleeping function called from invalid context|scheduling while atomic|bad unlock balance|",
-        r"held lock freed|lock held when returning|",
+        r"held lock freed|lock held when returning|trying to register non-static key|",
+        // A slab whose red zone or poison was overwritten, and checks that had to end: without them nothing would be found.
+        r"\bBUG \S+ \((?:Not t|T)ainted|ODEBUG|turning off the locking correctness validator|dma-debug disabled|",
         r"rust_kernel: panicked|DMA-API: |list_(?:add|del) corruption|Bad page state|Bad rss-counter|",
         r"nobody cared|qiao-agent: fatal",
     ))
@@ -28,8 +30,14 @@ static ALARMS: LazyLock<Regex> = LazyLock::new(|| {
 
 /// Messages that match an alarm and come from the emulated machine, not from anything under test.
 static HARMLESS: LazyLock<Regex> = LazyLock::new(|| {
-    // Software emulation on a busy host lets a vCPU wait for its turn; the kernel then distrusts its clock.
-    Regex::new(r"clocksource: .*(?:[Ww]atchdog|unstable)").expect("the pattern is a constant")
+    Regex::new(concat!(
+        // Software emulation on a busy host lets a vCPU wait for its turn; the kernel then distrusts its clock.
+        r"clocksource: .*(?:[Ww]atchdog|unstable)|",
+        // The checks of the debug kernel introduce themselves.
+        r"kmemleak: (?:Kernel memory leak detector initialized|Automatic memory scanning)|",
+        r"DMA-API: (?:preallocated|debugging enabled|dma_debug_entry pool grown)",
+    ))
+    .expect("the pattern is a constant")
 });
 
 /// The first alarm of a console log with the lines that follow it, if there is one.
@@ -53,6 +61,8 @@ mod tests {
                    [    1.5] clocksource: timekeeping watchdog on CPU0: Marking clocksource 'tsc' as unstable\n\
                    [    2.0] qiao_hello: loaded with [1, 2, 3]\n\
                    [    2.1] random: crng init done\n\
+                   [    2.1] DMA-API: preallocated 65536 debug entries\n\
+                   [    2.1] kmemleak: Automatic memory scanning thread started\n\
                    [    2.2] debug: BUGGY is no alarm\n";
         assert_eq!(first_alarm(log), None);
     }
@@ -74,6 +84,10 @@ mod tests {
             "[    9.9] irq 24: nobody cared (try booting with the \"irqpoll\" option)",
             "[    9.9] Kernel panic - not syncing: Attempted to kill init!",
             "[    9.9] UBSAN: array-index-out-of-bounds in net/core.c:1:2",
+            "[    9.9] kmemleak: 3 new suspected memory leaks (see /sys/kernel/debug/kmemleak)",
+            "[    9.9] BUG kmalloc-64 (Tainted: G           O       ): Poison overwritten",
+            "[    9.9] DMA-API: cacheline tracking ENOMEM, dma-debug disabled",
+            "[    9.9] ODEBUG: Out of memory. ODEBUG disabled",
             "qiao-agent: fatal: mounting erofs",
         ];
         for alarm in alarms {

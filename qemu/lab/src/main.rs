@@ -12,7 +12,9 @@ mod coverage;
 mod figures;
 mod info;
 mod initramfs;
+mod kernel;
 mod kernlog;
+mod ktap;
 mod model;
 mod process;
 mod qemu;
@@ -25,14 +27,15 @@ mod topology;
 use std::process::ExitCode;
 
 use anyhow::{ensure, Result};
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
 use crate::{
     artefacts::Artefacts,
     check::Stage,
     coverage::{kept_runs, Coverage},
+    kernel::KernelKind,
     report::Report,
-    scenario::{Scenario, ALL, MISSING, ON_DEMAND},
+    scenario::{Scenario, ALL, DEBUG_ONLY, MISSING, ON_DEMAND},
 };
 
 #[derive(Parser)]
@@ -46,6 +49,8 @@ struct Arguments {
 enum Command {
     /// Run scenarios and print a table of what they found
     Run {
+        #[command(flatten)]
+        guests: Guests,
         /// Names, as `list` prints them
         #[arg(required = true)]
         scenarios: Vec<String>,
@@ -54,6 +59,8 @@ enum Command {
     List,
     /// Boot a scenario's guests and stay at a shell in them
     Shell {
+        #[command(flatten)]
+        guests: Guests,
         /// Name; by default the demo, or soft-RoCE while there is no driver
         scenario: Option<String>,
     },
@@ -65,9 +72,18 @@ enum Command {
     Info,
     /// Run all tests, or those of the stages named
     Check {
+        #[command(flatten)]
+        guests: Guests,
         /// Stages; all if none is named
         stages: Vec<Stage>,
     },
+}
+
+#[derive(Args)]
+struct Guests {
+    /// What they boot
+    #[arg(long, value_enum, default_value_t)]
+    kernel: KernelKind,
 }
 
 fn main() -> ExitCode {
@@ -88,16 +104,19 @@ fn run(command: Command) -> Result<bool> {
             list();
             Ok(true)
         }
-        Command::Run { scenarios } => run_scenarios(&Artefacts::from_env()?, &scenarios),
-        Command::Shell { scenario } => {
-            shell::run(&Artefacts::from_env()?, scenario.as_deref()).map(|()| true)
+        Command::Run { guests, scenarios } => {
+            run_scenarios(&Artefacts::from_env(guests.kernel)?, &scenarios)
+        }
+        Command::Shell { guests, scenario } => {
+            let artefacts = Artefacts::from_env(guests.kernel)?;
+            shell::run(&artefacts, scenario.as_deref()).map(|()| true)
         }
         Command::Info => {
-            info::print(&Artefacts::from_env()?)?;
+            info::print(&Artefacts::from_env(KernelKind::Stock)?)?;
             Ok(true)
         }
         Command::Coverage => {
-            let runs = kept_runs(&Artefacts::from_env()?.runs())?;
+            let runs = kept_runs(&Artefacts::from_env(KernelKind::Stock)?.runs())?;
             let coverage = Coverage::of_runs(&runs)?;
             ensure!(
                 !coverage.is_empty(),
@@ -107,8 +126,10 @@ fn run(command: Command) -> Result<bool> {
             println!("{} runs", coverage.runs());
             Ok(true)
         }
-        Command::Bench => bench::run(&Artefacts::from_env()?),
-        Command::Check { stages } => check::run(&Artefacts::from_env()?, &stages),
+        Command::Bench => bench::run(&Artefacts::from_env(KernelKind::Stock)?),
+        Command::Check { guests, stages } => {
+            check::run(&Artefacts::from_env(guests.kernel)?, &stages)
+        }
     }
 }
 
@@ -118,6 +139,10 @@ fn list() {
     }
     println!("\nnot part of make check:");
     for scenario in ON_DEMAND {
+        println!("{:10} {}", scenario.name, scenario.about);
+    }
+    println!("\nwith DEBUG=1 also:");
+    for scenario in DEBUG_ONLY {
         println!("{:10} {}", scenario.name, scenario.about);
     }
     println!("\nnot possible yet:");

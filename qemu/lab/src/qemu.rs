@@ -227,7 +227,7 @@ fn base_arguments(
     let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
     add("-display", "none".into());
     add("-serial", format!("file:{}", console.display()));
-    add("-kernel", artefacts.vmlinuz().display().to_string());
+    add("-kernel", artefacts.guest.image.display().to_string());
     add("-initrd", initramfs.display().to_string());
     // loglevel=5 keeps warnings. A panic ends QEMU, since it may not reboot. No guest runs foreign code, so the mitigations
     // would only slow it down. The kernel panics if it sees no timer tick in some loops of its own, as on a host that has other
@@ -319,7 +319,7 @@ fn kvm_boots(artefacts: &Artefacts) -> Result<bool> {
     let initramfs = dir.path().join("initramfs");
     let console = dir.path().join("console");
     let agent = Artefacts::require(artefacts.agent(), "agent")?;
-    Initramfs::new(&agent, &artefacts.boot_modules())?.write(fs::File::create(&initramfs)?)?;
+    Initramfs::new(&agent, &artefacts.guest)?.write(fs::File::create(&initramfs)?)?;
     let mut arguments = base_arguments(Accelerator::Kvm, artefacts, &initramfs, &console, "");
     for argument in &mut arguments {
         if argument.starts_with("console=") {

@@ -13,10 +13,12 @@ mod device;
 mod driver;
 mod events;
 mod fabric;
+mod failures;
 mod faults;
 mod function;
 mod hello;
 mod kernel;
+mod kunit;
 mod lifecycle;
 mod mads;
 mod peer;
@@ -34,9 +36,10 @@ use std::{
 use anyhow::{ensure, Context, Result};
 
 use crate::{
-    artefacts::{guest_module_dir, Artefacts},
+    artefacts::Artefacts,
     coverage::kept_runs,
     initramfs::Initramfs,
+    kernel::{guest_module_dir, KernelKind},
     report::Report,
     session::Session,
     topology::Topology,
@@ -87,14 +90,14 @@ impl Part {
     }
 
     fn add_to(self, initramfs: &mut Initramfs, artefacts: &Artefacts) -> Result<()> {
-        let modules = guest_module_dir(&artefacts.kernel);
+        let modules = guest_module_dir(&artefacts.guest.release);
         match self {
             Self::Hello => {
-                let module = Artefacts::require(artefacts.hello_module(), "hello")?;
+                let module = Artefacts::require(artefacts.guest.hello(), "hello")?;
                 initramfs.add_guest_file(&modules.join("qiao_hello.ko"), &module)
             }
             Self::Driver => {
-                let module = Artefacts::require(artefacts.module(), "modules")?;
+                let module = Artefacts::require(artefacts.guest.driver(), "modules")?;
                 initramfs.add_guest_file(&modules.join("qiao.ko"), &module)
             }
             Self::Provider => {
@@ -106,7 +109,7 @@ impl Part {
             // Runs beside the guests, not in them.
             Self::Model => Ok(()),
             Self::Client => {
-                let module = Artefacts::require(artefacts.client_module(), "kclient")?;
+                let module = Artefacts::require(artefacts.guest.client(), "kclient")?;
                 initramfs.add_guest_file(&modules.join("qiao_kclient.ko"), &module)
             }
             Self::Programs => {
@@ -213,10 +216,34 @@ pub const ALL: &[Scenario] = &[
     unplug::SCENARIO,
 ];
 
+/// Those that only the debug kernel can run.
+pub const DEBUG_ONLY: &[Scenario] = &[kunit::SCENARIO, failures::SCENARIO];
+
+/// Which of [`ALL`] `make check-debug` runs again, since in them memory, locks and lifetimes have most to stand. The debug kernel
+/// is several times slower, and moving more data would find nothing else.
+const AGAIN_ON_DEBUG: &[Scenario] = &[
+    hello::ALARM,
+    demo::SCENARIO,
+    user::SCENARIO,
+    kernel::SCENARIO,
+    breach::SCENARIO,
+    device::SCENARIO,
+    lifecycle::SCENARIO,
+    unplug::SCENARIO,
+];
+
 impl Scenario {
+    /// What a check with this kernel runs, in that order.
+    pub fn checked(kernel: KernelKind) -> Vec<&'static Self> {
+        match kernel {
+            KernelKind::Stock => ALL.iter().collect(),
+            KernelKind::Debug => DEBUG_ONLY.iter().chain(AGAIN_ON_DEBUG).collect(),
+        }
+    }
+
     /// By its name.
     pub fn named(name: &str) -> Option<&'static Self> {
-        let mut all = ALL.iter().chain(ON_DEMAND);
+        let mut all = ALL.iter().chain(ON_DEMAND).chain(DEBUG_ONLY);
         all.find(|scenario| scenario.name == name)
     }
 
@@ -236,6 +263,11 @@ impl Scenario {
             scenario.in_tree(artefacts),
             "the scenario {name} needs parts that this work tree does not have yet"
         );
+        let only_debug = DEBUG_ONLY.iter().any(|scenario| scenario.name == name);
+        ensure!(
+            !only_debug || artefacts.guest.kind == KernelKind::Debug,
+            "the scenario {name} needs the debug kernel: say DEBUG=1"
+        );
         Ok(scenario)
     }
 
@@ -247,7 +279,7 @@ impl Scenario {
     /// Boots the scenario's guests.
     pub fn boot(&self, artefacts: &Artefacts, report: &Report) -> Result<Session> {
         let agent = Artefacts::require(artefacts.agent(), "agent")?;
-        let mut initramfs = Initramfs::new(&agent, &artefacts.boot_modules())?;
+        let mut initramfs = Initramfs::new(&agent, &artefacts.guest)?;
         for part in self.parts {
             part.add_to(&mut initramfs, artefacts)?;
         }

@@ -28,6 +28,7 @@ use crate::{
     agent::{Agent, Output, Running},
     artefacts::Artefacts,
     initramfs::Initramfs,
+    kernel::KernelKind,
     kernlog,
     model::{self, Model},
     process::Process,
@@ -36,18 +37,21 @@ use crate::{
     topology::{ethernet_sockets, Topology},
 };
 
-/// RDMA programs pin little memory here, and two guests and the model must fit in a small machine.
-const MEMORY_MIB: u32 = 1024;
 /// From power on to the agent: 6 s on a quiet machine with software emulation, many times that on a busy one.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(240);
 const POWER_OFF_TIMEOUT: Duration = Duration::from_secs(90);
 const POLL: Duration = Duration::from_millis(200);
+/// kmemleak reports what is older than 5 s, and what changed since the last scan only in the next one.
+const FIND_LEAKS: &str =
+    "cd /sys/kernel/debug && sleep 6 && echo scan >kmemleak && echo scan >kmemleak && cat kmemleak";
 /// A UNIX socket's path has at most 107 bytes, and the cache may be deep.
 const SOCKET_PARENT: &str = "/tmp";
 const SOCKET_PREFIX: &str = "qiao-sockets.";
 
 /// Time for a command that does little; a guard against hangs on a slow machine, not a measurement.
 pub const SHORT: Duration = Duration::from_secs(120);
+/// Time for a program that makes thousands of calls fail.
+pub const SWEEP: Duration = Duration::from_secs(900);
 /// Time for a command that moves data.
 pub const LONG: Duration = Duration::from_secs(300);
 
@@ -88,22 +92,23 @@ pub struct Guest {
     /// A test has killed it: it cannot be powered off.
     crashed: AtomicBool,
     console: PathBuf,
+    kernel: KernelKind,
 }
 
 impl Guest {
     /// Runs a command line of bash; an error unless it exits with 0 within `timeout`.
     pub fn run(&self, command: &str, timeout: Duration) -> Result<Output> {
-        self.agent.start(command, timeout)?.wait()
+        self.start(command, timeout)?.wait()
     }
 
     /// Starts a command line of bash.
     pub fn start(&self, command: &str, timeout: Duration) -> Result<Running<'_>> {
-        self.agent.start(command, timeout)
+        self.agent.start(command, timeout * self.kernel.patience())
     }
 
     /// Waits until something in the guest listens on a TCP port.
     pub fn wait_listen(&self, port: u16) -> Result<()> {
-        self.agent.wait_listen(port, SHORT)
+        self.agent.wait_listen(port, SHORT * self.kernel.patience())
     }
 
     /// Keeps a shell on the interactive console.
@@ -123,16 +128,17 @@ impl Guest {
 
     fn wait_boot(&mut self) -> Result<()> {
         let start = Instant::now();
+        let timeout = BOOT_TIMEOUT * self.kernel.patience();
         loop {
             if self.agent.wait_ready(POLL)?.is_some() {
                 return Ok(());
             }
             self.process().ensure_alive()?;
             ensure!(
-                start.elapsed() < BOOT_TIMEOUT,
+                start.elapsed() < timeout,
                 "guest {} is not up after {} s",
                 self.name,
-                BOOT_TIMEOUT.as_secs()
+                timeout.as_secs()
             );
         }
     }
@@ -146,19 +152,24 @@ impl Guest {
         self.run(&command, SHORT).map(drop)
     }
 
+    /// An error with what kmemleak says, if there is memory that nothing refers to.
+    fn find_leaks(&self) -> Result<&'static str> {
+        let leaks = self.run(FIND_LEAKS, SHORT)?.stdout;
+        ensure!(leaks.is_empty(), "{leaks}");
+        Ok("nothing unreferenced")
+    }
+
     fn power_off(&mut self) -> Result<()> {
         if self.crashed.load(Ordering::Relaxed) {
             return Ok(());
         }
         self.agent.send(&Request::PowerOff)?;
-        let status = self.process().wait(POWER_OFF_TIMEOUT)?;
+        let timeout = POWER_OFF_TIMEOUT * self.kernel.patience();
+        let status = self.process().wait(timeout)?;
         match status {
             Some(status) if status.success() => Ok(()),
             Some(status) => bail!("QEMU ended with {status}"),
-            None => bail!(
-                "it did not power off within {} s",
-                POWER_OFF_TIMEOUT.as_secs()
-            ),
+            None => bail!("it did not power off within {} s", timeout.as_secs()),
         }
     }
 }
@@ -234,7 +245,7 @@ impl Session {
                 iommu: topology.iommu,
                 ethernet: topology.ethernet,
                 index,
-                memory_mib: MEMORY_MIB,
+                memory_mib: artefacts.guest.kind.memory_mib(),
                 measured: topology.measured,
             };
             let mut qemu = machine.start(&self.dir.join(format!("{}.qemu", spec.name)))?;
@@ -253,6 +264,7 @@ impl Session {
                 qemu: Mutex::new(qemu),
                 crashed: AtomicBool::new(false),
                 console,
+                kernel: artefacts.guest.kind,
             });
         }
         for guest in &mut self.guests {
@@ -293,6 +305,11 @@ impl Session {
     pub fn finish(mut self, alarm: Option<&str>, report: &mut Report) {
         let alive = self.model.as_mut().map(Model::ensure_alive);
         for guest in &mut self.guests {
+            if guest.kernel == KernelKind::Debug && !guest.crashed.load(Ordering::Relaxed) {
+                report.test(format!("kmemleak of guest {}", guest.name), || {
+                    guest.find_leaks()
+                });
+            }
             report.doing(&format!("powering guest {} off", guest.name));
             let powered_off = guest.power_off();
             report.test(format!("kernel log of guest {}", guest.name), || {

@@ -6,8 +6,8 @@ use anyhow::{ensure, Result};
 
 use super::{Part, Scenario};
 use crate::{
-    artefacts::guest_module_dir,
     figures,
+    kernel::guest_module_dir,
     report::Report,
     session::{Guest, Session, SHORT},
     topology::Topology,

@@ -6,7 +6,7 @@ use anyhow::{ensure, Result};
 
 use super::{Part, Scenario};
 use crate::{
-    artefacts::guest_module_dir,
+    kernel::guest_module_dir,
     report::Report,
     session::{Session, SHORT},
     topology::Topology,

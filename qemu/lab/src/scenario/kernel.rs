@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{driver, function::Function, Part, Scenario};
 use crate::{
-    artefacts::guest_module_dir,
+    kernel::guest_module_dir,
     report::Report,
     session::{Guest, Session, LONG, SHORT},
     topology::Topology,

@@ -234,13 +234,7 @@ pub(super) fn transitions(
     };
     attempt(ModifyQp::to_init(handle), BAD_INIT, "RESET");
     attempt(ModifyQp::to_rtr(handle), BAD_RTR, "INIT");
-    let to_error = ModifyQp {
-        qp_handle: handle,
-        attr_mask: qp::STATE,
-        qp_state: qp::ERR,
-        ..ModifyQp::default()
-    };
-    attempt(to_error, &[], "RTR");
+    attempt(ModifyQp::to_err(handle), &[], "RTR");
     checks.works("QP in ERR: destroyed", user.dev.call(&destroy_qp(handle)));
     Ok(())
 }
