@@ -94,7 +94,12 @@ fn mount_kernel_filesystems() -> Result<()> {
 }
 
 fn load_modules() -> Result<()> {
-    let mut modules: Vec<PathBuf> = fs::read_dir(Path::new("/").join(MODULES_DIR))?
+    let dir = Path::new("/").join(MODULES_DIR);
+    if !dir.exists() {
+        // A kernel that has all of them built in.
+        return Ok(());
+    }
+    let mut modules: Vec<PathBuf> = fs::read_dir(dir)?
         .map(|entry| Ok(entry?.path()))
         .collect::<Result<_>>()?;
     modules.sort();
