@@ -5,7 +5,7 @@
 use anyhow::{ensure, Context, Result};
 use serde_json::Value;
 
-use super::{cases, driver, Part, Scenario};
+use super::{cases, driver, function::Function, Part, Scenario};
 use crate::{
     report::Report,
     session::{Session, SHORT, SWEEP},
@@ -24,7 +24,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
 fn run(session: &Session, report: &mut Report) -> Result<()> {
     let guest = &session.guests[0];
     driver::load(guest)?;
-    let device = driver::devices(guest, 1)?.remove(0);
+    let device = Function::all(guest, 1)?[0].require_rdma_device()?;
     let before = device_objects(session)?;
     // Each context that it gets leaves a file open.
     let command = format!("ulimit -n 10000 && qiao-probe {device} sweep");
