@@ -107,7 +107,7 @@ impl<T: Driver> Shims<T> {
             // SAFETY: A device operation is running.
             unsafe {
                 Self::with_cx(device, |cx| {
-                    Self::hand_over_mr(T::Mr::reg_user(cx, pd, &attr, udata))
+                    Self::hand_over_mr(|| T::Mr::reg_user(cx, pd, &attr, udata))
                 })
             }
         };
@@ -129,14 +129,20 @@ impl<T: Driver> Shims<T> {
         // SAFETY: A device operation is running.
         unsafe {
             Self::with_cx(device, |cx| {
-                Self::hand_over_mr(T::Mr::get_dma(cx, pd, access))
+                Self::hand_over_mr(|| T::Mr::get_dma(cx, pd, access))
             })
         }
         .unwrap_or_else(|e| e.to_ptr())
     }
 
     /// Creates a region for the core, which gives it back by `dereg_mr`.
-    fn hand_over_mr(data: impl PinInit<T::Mr, Error>) -> Result<*mut bindings::ib_mr> {
+    ///
+    /// `create` is called when all else that can fail is done: only `dereg` takes a region from the
+    /// device, and a region that is merely dropped stays there while its memory gets other uses.
+    fn hand_over_mr<I: PinInit<T::Mr, Error>>(
+        create: impl FnOnce() -> I,
+    ) -> Result<*mut bindings::ib_mr> {
+        let data = pin_init::pin_init_scope(|| Ok(create()));
         let mr = KBox::pin_init(Mr::<T>::new((), data), GFP_KERNEL)?;
         let keys = mr.keys();
         let raw = mr.as_raw();
