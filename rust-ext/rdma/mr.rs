@@ -25,7 +25,7 @@ pub trait MrOps: Sized + Send + Sync + 'static {
     /// The driver.
     type Driver: Driver<Mr = Self>;
 
-    /// Registers memory of the calling process.
+    /// Registers memory of the calling process. Nothing can fail after this.
     fn reg_user(
         cx: &Cx<'_, Self::Driver>,
         pd: &Pd<Self::Driver>,
@@ -34,7 +34,7 @@ pub trait MrOps: Sized + Send + Sync + 'static {
     ) -> impl PinInit<Self, Error>;
 
     /// Makes all memory that is mapped for DMA accessible to the queue pairs of a domain of the
-    /// kernel: work requests and peers use its DMA addresses.
+    /// kernel: work requests and peers use its DMA addresses. Nothing can fail after this.
     fn get_dma(
         cx: &Cx<'_, Self::Driver>,
         pd: &Pd<Self::Driver>,
