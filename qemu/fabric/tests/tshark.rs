@@ -2,7 +2,7 @@
 
 //! An independent dissector reads the packets.
 
-use qiao_fabric::capture::Capture;
+use qiao_fabric::capture::{Capture, Limits};
 use qiao_fabric::wire::*;
 use std::process::Command;
 use zerocopy::FromZeros;
@@ -62,9 +62,14 @@ const OPERATIONS: [(Operation, &str); 10] = [
 
 /// Runs tshark on a capture of all operations.
 fn tshark(args: &[&str]) -> String {
+    tshark_within(Limits::default(), args)
+}
+
+/// As [`tshark`], of what is kept of the packets.
+fn tshark_within(limits: Limits, args: &[&str]) -> String {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("all.pcap");
-    let mut capture = Capture::create(&path, 1 << 20).expect("a capture");
+    let mut capture = Capture::create(&path, limits).expect("a capture");
     for (i, (operation, _)) in OPERATIONS.iter().enumerate() {
         let bytes = packet(*operation, i % 2 == 1, &[0x5a; 16]);
         capture.write(i as u64 * 1000, &bytes).expect("written");
@@ -120,5 +125,28 @@ fn fields_are_where_the_dissector_expects_them() {
     assert_eq!(write.split('\t').nth(3), Some("0x99aabbcc"));
     for line in text.lines() {
         assert_eq!(line.split('\t').nth(4), Some("65535"), "{line}");
+    }
+}
+
+#[test]
+fn packets_that_are_cut_off_are_no_malformed_ones() {
+    // The headers of most operations, no payload, and no CRC.
+    for snap in [8, 20, 36, 64] {
+        let limits = Limits {
+            snap,
+            ..Limits::default()
+        };
+        let text = tshark_within(limits, &["-V"]);
+        assert!(!text.to_lowercase().contains("malformed"), "{snap}: {text}");
+        let text = tshark_within(
+            limits,
+            &["-T", "fields", "-e", "frame.len", "-e", "frame.cap_len"],
+        );
+        assert_eq!(text.lines().count(), OPERATIONS.len(), "{text}");
+        for line in text.lines() {
+            let (whole, kept) = line.split_once('\t').expect("two fields");
+            let [whole, kept]: [u16; 2] = [whole, kept].map(|n| n.parse().expect("a length"));
+            assert_eq!(kept, whole.min(snap), "{line}");
+        }
     }
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 /// What the guests' Ethernet devices are plugged into.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ethernet {
-    /// A cable between two guests.
+    /// The first guest's QEMU: a cable from there to the only other guest, or a hub in it with a cable to each.
     #[default]
     Cable,
     /// A socket of the lab for the only guest, on which a scenario plays the other end.
@@ -26,6 +26,8 @@ pub struct Topology {
     pub guests: Vec<GuestSpec>,
     /// The network beside the fabric.
     pub ethernet: Ethernet,
+    /// Memory of each guest in MiB, if it is not the usual.
+    pub memory_mib: Option<u32>,
     /// Whether the guests' devices are behind an IOMMU that maps each buffer, and unmaps it, on its own.
     pub iommu: bool,
     switches: Vec<SwitchConfig>,
@@ -94,6 +96,12 @@ impl Topology {
         self
     }
 
+    /// Gives each guest so much memory in MiB.
+    pub fn memory(mut self, mib: u32) -> Self {
+        self.memory_mib = Some(mib);
+        self
+    }
+
     /// Leaves the other end of the only guest's Ethernet to the scenario.
     pub fn ethernet_socket(mut self) -> Self {
         self.ethernet = Ethernet::Socket;
@@ -132,7 +140,10 @@ impl Topology {
             .collect();
         ModelConfig {
             seed: 1,
-            pcap_dir: (!self.measured).then(|| pcap_dir.into()),
+            capture: (!self.measured).then(|| CaptureConfig {
+                dir: pcap_dir.into(),
+                limits: KEPT,
+            }),
             control: sockets.join("model.sock"),
             coverage: coverage_file(pcap_dir),
             hca,
@@ -166,16 +177,34 @@ pub fn ethernet_sockets(sockets: &Path) -> [PathBuf; 2] {
 #[derive(Clone, Debug, Serialize)]
 pub struct ModelConfig {
     seed: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pcap_dir: Option<PathBuf>,
     /// Socket on which the running model takes orders.
     pub control: PathBuf,
     coverage: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    capture: Option<CaptureConfig>,
     hca: Vec<HcaConfig>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     switch: Vec<SwitchConfig>,
     link: Vec<LinkConfig>,
 }
+
+#[derive(Clone, Debug, Serialize)]
+struct CaptureConfig {
+    dir: PathBuf,
+    limits: Limits,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Limits {
+    bytes: u64,
+    files: u32,
+}
+
+/// Of each port the newest packets, which tell of what has failed.
+const KEPT: Limits = Limits {
+    bytes: 32 << 20,
+    files: 2,
+};
 
 #[derive(Clone, Debug, Serialize)]
 struct HcaConfig {
@@ -213,9 +242,15 @@ mod tests {
         let config = topology.model_config(Path::new("/tmp/q"), Path::new("/tmp/run"));
         let text = toml::to_string(&config).unwrap();
         let expected = r#"seed = 1
-pcap_dir = "/tmp/run"
 control = "/tmp/q/model.sock"
 coverage = "/tmp/run/coverage.json"
+
+[capture]
+dir = "/tmp/run"
+
+[capture.limits]
+bytes = 33554432
+files = 2
 
 [[hca]]
 name = "a0"
@@ -238,6 +273,6 @@ ends = ["a0:1", "b0:1"]
         assert_eq!(text, expected);
         let quiet = topology.measured();
         let config = quiet.model_config(Path::new("/tmp/q"), Path::new("/tmp/run"));
-        assert!(!toml::to_string(&config).unwrap().contains("pcap_dir"));
+        assert!(!toml::to_string(&config).unwrap().contains("capture"));
     }
 }

@@ -7,6 +7,7 @@ use crate::hca::CommandFault;
 use crate::pci::Identity;
 use crate::topology;
 use anyhow::{bail, ensure, Context, Result};
+use qiao_fabric::capture::Limits;
 use qiao_fabric::link::Faults;
 use qiao_fabric::mad::MULTICAST_BASE;
 use qiao_fabric::net::{Attach, Switch};
@@ -26,8 +27,8 @@ pub struct Config {
     /// Seed of the faults.
     #[serde(default)]
     pub seed: u64,
-    /// Where to write a capture per port.
-    pub pcap_dir: Option<PathBuf>,
+    /// Captures of all ports; none if it is missing.
+    pub capture: Option<CaptureConfig>,
     /// Path of the control socket.
     pub control: Option<PathBuf>,
     /// Where to write, at the end, what of the interface has been used.
@@ -49,6 +50,17 @@ pub struct Config {
     /// Faults of all links that have none of their own.
     #[serde(default)]
     pub faults: Faults,
+}
+
+/// Captures, one per port.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CaptureConfig {
+    /// Folder of the files, `NODE-PORT.pcap`.
+    pub dir: PathBuf,
+    /// What of each is kept.
+    #[serde(default)]
+    pub limits: Limits,
 }
 
 /// An HCA.
@@ -228,6 +240,13 @@ impl Config {
             ensure!(names.insert(name), "two nodes are named `{name}`");
             let valid = (1..=MAX_SWITCH_PORTS).contains(&switch.ports);
             ensure!(valid, "switch `{name}`: 1 to {MAX_SWITCH_PORTS} ports");
+        }
+        if let Some(capture) = &config.capture {
+            let least = Limits::MIN_BYTES;
+            ensure!(
+                capture.limits.are_valid(),
+                "a capture has at least one file, of {least} bytes or more, and a byte of each packet"
+            );
         }
         config.links()?;
         config.lids()?;
@@ -546,6 +565,9 @@ mod tests {
         ends = ["a:1", "b:1"]
         [[link]]
         ends = ["a:2", "s:3"]
+        [capture]
+        dir = "/tmp/pcap"
+        limits = { snap = 128, files = 4 }
     "#;
 
     #[test]
@@ -566,6 +588,16 @@ mod tests {
             .manager_hosts()
             .unwrap()
             .is_empty());
+    }
+
+    #[test]
+    fn captures_have_limits() {
+        let limits = Config::parse(GOOD).unwrap().capture.unwrap().limits;
+        let usual = Limits::default();
+        assert_eq!(
+            (limits.snap, limits.bytes, limits.files),
+            (128, usual.bytes, 4)
+        );
     }
 
     #[test]
@@ -597,6 +629,10 @@ mod tests {
             ("lid = 2", "lid = 49152"),
             ("ports = 2", "ports = 0"),
             ("ports = 2", "pörts = 2"),
+            ("files = 4", "files = 0"),
+            ("snap = 128", "snap = 0"),
+            ("snap = 128", "bytes = 65535"),
+            ("snap = 128", "snap = 65536"),
         ] {
             assert!(
                 Config::parse(&GOOD.replace(from, to)).is_err(),

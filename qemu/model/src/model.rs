@@ -2,7 +2,7 @@
 
 //! All of a configuration: HCAs, links, sockets and threads.
 
-use crate::config::{Config, Doorbells, PortId};
+use crate::config::{CaptureConfig, Config, Doorbells, PortId};
 use crate::control::{Control, Order};
 use crate::coverage::Coverage;
 use crate::engine::Engine;
@@ -24,9 +24,6 @@ use std::path::PathBuf;
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-
-/// Bytes that a capture may have.
-const CAPTURE_LIMIT: u64 = 64 << 20;
 
 /// A model whose sockets listen.
 #[derive(Debug)]
@@ -171,7 +168,7 @@ fn managers(config: &Config, hosts: &[(PortId, String)]) -> Result<Vec<(usize, M
 
 /// Opens a capture for each port: those of HCAs and those of switches that have a link.
 fn captures(config: &Config, hosts: &[(PortId, String)], net: &mut Net) -> Result<()> {
-    let Some(dir) = &config.pcap_dir else {
+    let Some(CaptureConfig { dir, limits }) = &config.capture else {
         return Ok(());
     };
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
@@ -186,7 +183,7 @@ fn captures(config: &Config, hosts: &[(PortId, String)], net: &mut Net) -> Resul
     }
     for (at, name) in ports {
         let path = dir.join(format!("{}.pcap", name.replace(':', "-")));
-        let capture = Capture::create(&path, CAPTURE_LIMIT);
+        let capture = Capture::create(&path, *limits);
         let capture = capture.with_context(|| format!("cannot write {}", path.display()))?;
         net.capture(at, capture);
     }

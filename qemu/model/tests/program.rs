@@ -13,7 +13,7 @@ fn it_listens_when_it_says_so_and_ends_clean() {
     let dir = tempfile::Builder::new().prefix("q").tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     let config = format!(
-        "control = {:?}\npcap_dir = {:?}\ncoverage = {:?}\n[[hca]]\nname = \"a\"\nsocket = {:?}\n",
+        "control = {:?}\ncapture.dir = {:?}\ncoverage = {:?}\n[[hca]]\nname = \"a\"\nsocket = {:?}\n",
         path("control"),
         path("pcap"),
         path("coverage"),

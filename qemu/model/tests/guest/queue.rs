@@ -140,14 +140,19 @@ impl Guest {
         }
     }
 
-    /// Connects a QP to another: LID and QP number.
+    /// Connects a QP on port 1 to another: LID and QP number.
     pub fn connect(&mut self, qpn: u32, lid: u32, peer: u32) {
+        self.connect_on(1, qpn, lid, peer);
+    }
+
+    /// As [`Guest::connect`], on any port.
+    pub fn connect_on(&mut self, port: u8, qpn: u32, lid: u32, peer: u32) {
         let mut a = QpAttr::zeroed();
-        a.port = 1;
+        a.port = port;
         a.access
             .set(access::REMOTE_READ | access::REMOTE_WRITE | access::REMOTE_ATOMIC);
         a.path.dlid.set(lid);
-        a.path.port = 1;
+        a.path.port = port;
         a.path_mtu = self.mtu.to_wire();
         a.dest_qpn.set(peer);
         a.rq_psn.set(0xff_fff0);

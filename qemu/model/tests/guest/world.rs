@@ -32,7 +32,7 @@ impl World {
         let dir = tempfile::Builder::new().prefix("q").tempdir().unwrap();
         let mut text = format!("seed = 7\ncontrol = {:?}\n", dir.path().join("control"));
         if topology.contains("switch") {
-            text += &format!("pcap_dir = {:?}\n", dir.path().join("pcap"));
+            text += &format!("capture.dir = {:?}\n", dir.path().join("pcap"));
         }
         for name in ["a", "b"] {
             let socket = dir.path().join(name);
