@@ -177,16 +177,18 @@ impl Engine {
         Turn { busy, rung }
     }
 
-    /// Lets one queue pair of each HCA send, and moves packets; returns whether there may be more.
+    /// Lets one queue pair of each port send, and moves packets; returns whether there may be more.
     fn exchange(&mut self, now: u64) -> bool {
         let mut busy = false;
         for n in 0..self.hcas.len() {
-            // What the fabric cannot take yet waits in the work queues.
-            if self.fabric.has_room(n) {
-                std::mem::swap(&mut self.spare, &mut self.hcas[n].core.spare);
-                busy |= self.hcas[n].pump(now);
-                std::mem::swap(&mut self.spare, &mut self.hcas[n].core.spare);
+            std::mem::swap(&mut self.spare, &mut self.hcas[n].core.spare);
+            for port in 0..self.hcas[n].link_counters.len() {
+                // What the fabric cannot take yet waits in the work queues.
+                if self.fabric.has_room(n, port) {
+                    busy |= self.hcas[n].pump(port, now);
+                }
             }
+            std::mem::swap(&mut self.spare, &mut self.hcas[n].core.spare);
             // A function that is being reset, or whose host has died, says nothing any more. What it would say now may be wrong: its
             // memory is gone.
             if self.hcas[n].core.shared.dma.is_resetting() {

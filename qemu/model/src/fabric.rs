@@ -160,11 +160,9 @@ impl Fabric {
         }
     }
 
-    /// Returns whether all ports of an HCA take more packets.
-    pub fn has_room(&self, n: usize) -> bool {
-        let ports = self.hosts.iter().enumerate();
-        let mut own = ports.filter(|(_, (id, _))| id.hca == n);
-        own.all(|(host, _)| self.net.has_room(host))
+    /// Returns whether a port of an HCA, by its index, takes more packets.
+    pub fn has_room(&self, n: usize, port: usize) -> bool {
+        self.net.has_room(self.host(n, port))
     }
 
     /// Sends what an HCA has put into its outbox.

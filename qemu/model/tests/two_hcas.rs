@@ -105,7 +105,7 @@ fn data_arrives_over_a_bad_link() {
         duplicate: 0.01,
         reorder: 0.01,
         reorder_ns: 20_000,
-        delay_ns: 0,
+        ..Faults::default()
     });
 }
 
@@ -394,4 +394,61 @@ fn an_unreliable_connection_carries_sends_and_writes() {
     a.post_send(&mut qa, SendOpcode::RdmaRead, &segments);
     let status = CqeStatus::from_wire(a.poll(&mut qa).status);
     assert_eq!(status, Some(CqeStatus::LocalQpOperation));
+}
+
+/// A port whose peer takes nothing keeps what it has to send; the other port of the device works.
+#[test]
+fn a_congested_port_holds_back_no_other() {
+    const LINKS: &str = r#"
+        [[switch]]
+        name = "s"
+        ports = 3
+        [[link]]
+        ends = ["a:1", "s:1"]
+        [[link]]
+        ends = ["a:2", "s:2"]
+        [[link]]
+        ends = ["b:1", "s:3"]
+    "#;
+    let world = World::with_topology(LINKS, Faults::default(), "ports = 2\n");
+    let dump = world.control(r#"{"op": "dump"}"#);
+    let lid = |hca: usize, port: usize| {
+        let lid = dump["dump"][hca]["ports"][port]["lid"].as_u64();
+        u32::try_from(lid.expect("a LID")).expect("16 bits")
+    };
+    let [mut a, mut b] = ["a", "b"].map(|name| {
+        let mut g = world.guest(name);
+        g.start();
+        g.basics();
+        g.register_memory(KEY, 1, DATA, LENGTH.into(), ALL);
+        g
+    });
+    let [mut held, mut free] = [1, 2].map(|port| {
+        let qpn = 4 + u32::from(port);
+        let queue = a.queue(qpn, 1);
+        b.queue(qpn, 1);
+        a.connect_on(port, qpn, lid(1, 0), qpn);
+        b.connect(qpn, lid(0, usize::from(port) - 1), qpn);
+        queue
+    });
+    // No credit comes back within the life of this test: the port sends what it has been granted, and then its queue fills.
+    let slow = r#"{"op": "faults", "link": 0, "faults": {"delay_ns": 1000000000000}}"#;
+    assert_eq!(world.control(slow), "done");
+    let (local, far) = (segment(DATA, LENGTH, KEY), remote(DATA, KEY));
+    let segments = [far.as_bytes(), local.as_bytes()];
+    for _ in 0..4 {
+        a.post_send(&mut held, SendOpcode::RdmaWrite, &segments);
+    }
+    a.wait("a port that waits for credits", |_| {
+        let dump = world.control(r#"{"op": "dump"}"#);
+        let waits = dump["dump"][0]["ports"][0]["link"]["xmit_wait"].as_u64();
+        (waits? > 0).then_some(())
+    });
+    let data = pattern(3, LENGTH as usize);
+    a.put(DATA, &data);
+    for _ in 0..4 {
+        a.post_send(&mut free, SendOpcode::RdmaWrite, &segments);
+        assert_eq!(a.poll(&mut free).status, 0);
+    }
+    assert!(b.get(DATA, data.len()) == data);
 }

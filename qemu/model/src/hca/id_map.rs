@@ -2,10 +2,7 @@
 
 //! Objects by their numbers, which drivers choose.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// Looked up several times for each packet. The hash is seeded, so that a driver cannot choose numbers that slow others down.
 pub type IdMap<T> = HashMap<u32, T, foldhash::fast::RandomState>;
-
-/// Numbers of objects.
-pub type IdSet = HashSet<u32, foldhash::fast::RandomState>;

@@ -13,6 +13,7 @@ pub mod mkey;
 pub mod port;
 mod qp;
 pub mod queue;
+mod ready;
 mod rings;
 mod slots;
 
@@ -22,7 +23,7 @@ use self::core::Core;
 use crate::shared::{Bell, CommandQueueSetup, FatalCause, Generation, Mail};
 use crate::transport::Special;
 use cmdq::CommandQueue;
-use id_map::{IdMap, IdSet};
+use id_map::IdMap;
 use qiao_fabric::counters::Counters;
 use qiao_fabric::mad::LinkState;
 use qiao_fabric::node::{pkeys_match, Change};
@@ -32,9 +33,10 @@ use qiao_hw::cmd::{Completion, Opcode};
 use qiao_hw::event::EventType;
 use qiao_hw::qp::{attr, QpAttr, QpState};
 use queue::Event;
+use ready::Ready;
 use slots::{SlotOwner, Slots};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
 /// Packets that one queue pair sends before the next has its turn. So few stay in the processor's first cache from their sending to
@@ -107,9 +109,7 @@ pub struct Hca {
     pub command_faults: Vec<CommandFault>,
     cmdq: Option<CommandQueue>,
     slots: Slots,
-    /// Queue pairs that may have something to send, each once.
-    ready: VecDeque<u32>,
-    is_ready: IdSet,
+    ready: Ready,
     /// When to look at a queue pair: not later than its deadline, which most often has moved by then.
     timers: BinaryHeap<Reverse<(u64, u32)>>,
     hung: bool,
@@ -122,19 +122,19 @@ pub struct Hca {
 impl Hca {
     /// Makes an HCA without objects and with `slot_count` doorbell slots.
     pub fn new(name: String, core: Core, slot_count: u32) -> Self {
+        let ports = core.counters.len();
         Self {
             name,
-            link_counters: vec![Counters::default(); core.counters.len()],
-            bad_packets: vec![0; core.counters.len()],
-            link_base: vec![Counters::default(); core.counters.len()],
+            link_counters: vec![Counters::default(); ports],
+            bad_packets: vec![0; ports],
+            link_base: vec![Counters::default(); ports],
             slots: Slots::new(Arc::clone(&core.shared), slot_count),
             core,
             qps: IdMap::default(),
             special: HashMap::new(),
             command_faults: Vec::new(),
             cmdq: None,
-            ready: VecDeque::new(),
-            is_ready: IdSet::default(),
+            ready: Ready::new(ports),
             timers: BinaryHeap::new(),
             hung: false,
             link_orders: Vec::new(),
@@ -185,7 +185,6 @@ impl Hca {
         self.cmdq = None;
         self.slots.clear();
         self.ready.clear();
-        self.is_ready.clear();
         self.timers.clear();
         self.hung = false;
         self.core.shared.dma.set_gate(crate::mem::Gate::Reset, true);
@@ -377,11 +376,16 @@ impl Hca {
             return;
         }
         self.note_state(qpn);
-        if self.is_ready.insert(qpn) {
-            self.ready.push_back(qpn);
-        }
+        self.note_ready(qpn);
         self.note_deadline(qpn);
         self.spread_cq_errors(now);
+    }
+
+    fn note_ready(&mut self, qpn: u32) {
+        let Some(qp) = self.qps.get(&qpn) else {
+            return;
+        };
+        self.ready.push(qpn, qp.side.port);
     }
 
     fn note_deadline(&mut self, qpn: u32) {
@@ -497,15 +501,14 @@ impl Hca {
         next.map(|Reverse((at, _))| *at)
     }
 
-    /// Lets the next queue pair send. Returns false if none has anything to send.
-    pub fn pump(&mut self, now: u64) -> bool {
+    /// Lets the next queue pair of a port, by its index, send. Returns false if none has anything to send.
+    pub fn pump(&mut self, port: usize, now: u64) -> bool {
         if self.core.failed {
             return false;
         }
-        let Some(qpn) = self.ready.pop_front() else {
+        let Some(qpn) = self.ready.pop(port) else {
             return false;
         };
-        self.is_ready.remove(&qpn);
         let Some(QueuePair { transport, side }) = self.qps.get_mut(&qpn) else {
             return true;
         };
@@ -513,9 +516,8 @@ impl Hca {
             side,
             core: &mut self.core,
         };
-        let more = transport.pump(now, PUMP_BUDGET, &mut view);
-        if more && self.is_ready.insert(qpn) {
-            self.ready.push_back(qpn);
+        if transport.pump(now, PUMP_BUDGET, &mut view) {
+            self.note_ready(qpn);
         }
         self.note_state(qpn);
         self.note_deadline(qpn);
