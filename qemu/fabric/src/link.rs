@@ -50,6 +50,10 @@ pub struct Faults {
     pub reorder_ns: u64,
     /// Delay of every packet in nanoseconds.
     pub delay_ns: u64,
+    /// The link goes down on its own after this time on the average, in nanoseconds; never if it is 0.
+    pub flap_after_ns: u64,
+    /// How long it is down then, in nanoseconds.
+    pub flap_down_ns: u64,
 }
 
 /// What a link carries.
@@ -74,6 +78,10 @@ pub struct Link {
     faults: Faults,
     rng: SmallRng,
     up: bool,
+    /// Whether a fault holds the link down.
+    flapped: bool,
+    /// When that changes.
+    flap_at: Option<u64>,
     /// By the time when they are due, and among equals as they were sent.
     flying: VecDeque<InFlight>,
     counters: [Counters; 2],
@@ -88,6 +96,8 @@ impl Link {
             faults,
             rng: SmallRng::seed_from_u64(seed),
             up: true,
+            flapped: false,
+            flap_at: None,
             flying: VecDeque::new(),
             counters: [Counters::default(); 2],
             injected: 0,
@@ -97,6 +107,45 @@ impl Link {
     /// Replaces the faults.
     pub fn set_faults(&mut self, faults: Faults) {
         self.faults = faults;
+    }
+
+    /// Lets the link go down or come up on its own, if that is due at `now`. Returns whether that has changed; the caller then takes it
+    /// down or up.
+    pub fn flap(&mut self, now: u64) -> bool {
+        let Faults {
+            flap_after_ns,
+            flap_down_ns,
+            ..
+        } = self.faults;
+        if flap_after_ns == 0 {
+            self.flap_at = None;
+            return std::mem::take(&mut self.flapped);
+        }
+        let at = match self.flap_at {
+            Some(at) => at,
+            None => self.next_flap(now, flap_after_ns),
+        };
+        self.flap_at = Some(at);
+        if at > now {
+            return false;
+        }
+        self.flapped = !self.flapped;
+        self.injected += u64::from(self.flapped);
+        self.flap_at = Some(if self.flapped {
+            now.saturating_add(flap_down_ns)
+        } else {
+            self.next_flap(now, flap_after_ns)
+        });
+        true
+    }
+
+    fn next_flap(&mut self, now: u64, average: u64) -> u64 {
+        now.saturating_add(self.rng.random_range(0..=average.saturating_mul(2)))
+    }
+
+    /// Returns whether a fault holds the link down.
+    pub fn is_flapped(&self) -> bool {
+        self.flapped
     }
 
     /// Returns whether the link is up.
@@ -181,9 +230,10 @@ impl Link {
         None
     }
 
-    /// Returns when the next packet or message is due, in nanoseconds.
+    /// Returns when the next packet or message is due, or the link goes down or up on its own, in nanoseconds.
     pub fn next_due(&self) -> Option<u64> {
-        self.flying.front().map(|p| p.due)
+        let arrival = self.flying.front().map(|p| p.due);
+        arrival.into_iter().chain(self.flap_at).min()
     }
 
     fn chance(&mut self, probability: f64) -> bool {
@@ -292,6 +342,46 @@ mod tests {
         link.set_up(true);
         assert_eq!(link.receive(10), None);
         assert_eq!(link.counters(End::A).xmit_discards, 1);
+    }
+
+    #[test]
+    fn a_link_flaps_as_its_seed_says() {
+        let faults = Faults {
+            flap_after_ns: 1000,
+            flap_down_ns: 10,
+            ..Faults::default()
+        };
+        let run = |seed| {
+            let mut link = Link::new(seed, faults);
+            let mut changes = Vec::new();
+            while changes.len() < 200 {
+                let now = link.next_due().unwrap_or(0);
+                if link.flap(now) {
+                    changes.push((now, link.is_flapped()));
+                }
+            }
+            assert_eq!(link.injected(), 100);
+            changes
+        };
+        let changes = run(7);
+        assert_eq!(changes, run(7));
+        assert_ne!(changes, run(8));
+        for pair in changes.chunks(2) {
+            let [(down, true), (up, false)] = pair else {
+                unreachable!("down and up take turns: {pair:?}");
+            };
+            assert_eq!(up - down, 10);
+        }
+        // 100 times up for 1000 ns on the average.
+        let last = changes[199].0;
+        assert!((60_000..150_000).contains(&last), "{last} ns");
+        let mut link = Link::new(1, faults);
+        while !link.is_flapped() {
+            link.flap(link.next_due().unwrap_or(0));
+        }
+        link.set_faults(Faults::default());
+        assert!(link.flap(0) && !link.is_flapped());
+        assert_eq!(link.next_due(), None);
     }
 
     #[test]

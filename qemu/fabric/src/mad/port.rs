@@ -201,6 +201,11 @@ impl PortInfo {
         self.stall_hoq & 0x1f
     }
 
+    /// Returns how many packets in a row may be dropped for their age before the VL stalls.
+    pub fn vl_stall_count(&self) -> u8 {
+        self.stall_hoq >> 5
+    }
+
     /// Returns whether a unicast LID is one of the port's.
     pub fn has_lid(&self, lid: u16) -> bool {
         let mask = u16::MAX << self.lmc();

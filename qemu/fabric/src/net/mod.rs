@@ -220,7 +220,12 @@ impl Net {
             };
             alive && self.port(end).is_some_and(|port| port.enabled)
         });
-        let up = works && self.cables[link].plugged;
+        let Cable {
+            link: wire,
+            plugged,
+            ..
+        } = &self.cables[link];
+        let up = works && *plugged && !wire.is_flapped();
         if up != self.cables[link].link.is_up() {
             self.set_link(link, up, now);
         }
@@ -295,6 +300,12 @@ impl Net {
 
     fn round(&mut self, now: u64) -> bool {
         let mut progress = false;
+        for link in 0..self.cables.len() {
+            if self.cables[link].link.flap(now) {
+                self.update_link(link, now);
+                progress = true;
+            }
+        }
         for host in 0..self.hosts.len() {
             progress |= self.transmit(Attach::Host(host), now);
         }

@@ -67,6 +67,12 @@ pub(super) struct LinkPort {
     head_life: Option<u64>,
     /// Since when the first packet of a queue is that.
     head_since: [u64; 16],
+    /// How many packets of a VL may grow too old one after the other before it stalls.
+    stall_count: u8,
+    /// How many of a data VL have, since one was sent.
+    overdue: [u8; DATA_VLS],
+    /// Until when a data VL that has stalled drops everything.
+    stalled_until: [Option<u64>; DATA_VLS],
     /// VLs whose peer is to get a message; one bit each.
     due: u16,
     /// VLs on which data has been sent since their last message.
@@ -90,6 +96,9 @@ impl LinkPort {
             vls: 1,
             head_life: None,
             head_since: [0; 16],
+            stall_count: 0,
+            overdue: [0; DATA_VLS],
+            stalled_until: [None; DATA_VLS],
             due: 0,
             unreported: 0,
             refresh_at: None,
@@ -102,6 +111,7 @@ impl LinkPort {
         self.vls = port.info.operational_vls();
         self.arbiter = Arbiter::new(&port.arbitration, port.info.vl_high_limit);
         self.head_life = life(port.info.hoq_life());
+        self.stall_count = port.info.vl_stall_count();
     }
 
     /// Returns whether nothing waits, the receive buffer is empty, and the peer's is granted whole.
@@ -128,6 +138,8 @@ impl LinkPort {
         let dropped: Vec<Queued> = self.queues.iter_mut().flat_map(std::mem::take).collect();
         self.counters.xmit_discards += dropped.len() as u64;
         self.waiting = 0;
+        self.overdue = [0; DATA_VLS];
+        self.stalled_until = [None; DATA_VLS];
         (self.due, self.unreported, self.refresh_at) = (0, 0, None);
         dropped.into_iter().filter_map(|q| q.hold).collect()
     }
@@ -175,17 +187,21 @@ impl LinkPort {
         if self.waiting == 0 {
             return None;
         }
-        let (queues, senders) = (&self.queues, &self.senders);
+        let (queues, senders, stalled) = (&self.queues, &self.senders, &self.stalled_until);
         let ready = |vl: u8| {
             let vl = usize::from(vl);
             let first = queues[vl].front().filter(|_| vl < DATA_VLS);
-            first.is_some_and(|q| senders[vl].may_send(blocks(&q.packet)))
+            first.is_some_and(|q| {
+                senders[vl].may_send(blocks(&q.packet))
+                    && stalled[vl].is_none_or(|until| now >= until)
+            })
         };
         let Some(vl) = self.arbiter.next(ready) else {
             self.counters.xmit_wait += 1;
             return None;
         };
         let queued = self.pop(vl, now)?;
+        self.overdue[usize::from(vl)] = 0;
         let size = blocks(&queued.packet);
         self.arbiter.sent(queued.packet.wire_len());
         self.senders[usize::from(vl)].sent(size);
@@ -202,21 +218,40 @@ impl LinkPort {
     }
 
     /// Takes a packet that has waited for too long: at the head, or in a switch whose packets live `life` nanoseconds
-    /// (IBTA 18.2.5.4).
+    /// (IBTA 18.2.5.4). A VL on which VLStallCount packets in a row were too old at the head drops all for eight such times.
     pub fn expired(&mut self, now: u64, life: Option<u64>) -> Option<Queued> {
         for vl in 0..DATA_VLS as u8 {
-            let Some(first) = self.queues[usize::from(vl)].front() else {
+            let index = usize::from(vl);
+            let Some(arrived) = self.queues[index].front().map(|first| first.arrived) else {
                 continue;
             };
             let over = |since: u64, life: Option<u64>| {
                 life.is_some_and(|life| now.saturating_sub(since) > life)
             };
-            if over(self.head_since[usize::from(vl)], self.head_life) || over(first.arrived, life) {
+            let stalled = self.stalled_until[index].is_some_and(|until| now < until);
+            let too_old_at_head = over(self.head_since[index], self.head_life);
+            if !stalled && too_old_at_head {
+                self.stalled_until[index] = self.note_overdue(index, now);
+            }
+            if stalled || too_old_at_head || over(arrived, life) {
                 self.counters.xmit_discards += 1;
                 return self.pop(vl, now);
             }
         }
         None
+    }
+
+    /// Counts a packet that was too old at the head of its queue. Returns until when its VL is now stalled, if it is.
+    fn note_overdue(&mut self, vl: usize, now: u64) -> Option<u64> {
+        const STALL_LIVES: u64 = 8;
+
+        self.overdue[vl] = self.overdue[vl].saturating_add(1);
+        if self.stall_count == 0 || self.overdue[vl] < self.stall_count {
+            return None;
+        }
+        self.overdue[vl] = 0;
+        let stall = self.head_life?.saturating_mul(STALL_LIVES);
+        Some(now.saturating_add(stall))
     }
 
     /// Takes a packet of a data VL into the receive buffer. Returns its size; [`None`] if there is no room.

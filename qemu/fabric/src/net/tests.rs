@@ -264,3 +264,34 @@ fn a_packet_that_waits_too_long_is_dropped_where_that_is_set() {
     assert!(link_port.expired(20_001, Some(20_000)).is_some());
     assert_eq!(link_port.counters.xmit_discards, 2);
 }
+
+#[test]
+fn a_vl_whose_packets_are_too_old_again_and_again_stalls() {
+    const LIFE: u64 = 4096 << 2;
+    let mut link_port = LinkPort::new();
+    let mut node = node::Node::adapter(1, 1, crate::testing::MAKER, "");
+    let own = node.port_mut(1).unwrap();
+    own.info.set_state(crate::mad::LinkState::Active);
+    // VLStallCount 3, HOQLife 2.
+    own.info.stall_hoq = (3 << 5) | 2;
+    link_port.configure(own);
+    let queued = |arrived| Queued {
+        packet: Frame::default(),
+        hold: None,
+        arrived,
+    };
+    let mut now = 0;
+    for _ in 0..3 {
+        link_port.enqueue_data(0, queued(now), now);
+        assert!(link_port.expired(now, None).is_none());
+        now += LIFE + 1;
+        assert!(link_port.expired(now, None).is_some());
+    }
+    // What comes now is dropped at once, on this VL alone.
+    let end = now + 8 * LIFE;
+    link_port.enqueue_data(0, queued(end - 1), end - 1);
+    assert!(link_port.expired(end - 1, None).is_some());
+    link_port.enqueue_data(0, queued(end), end);
+    assert!(link_port.expired(end, None).is_none());
+    assert_eq!(link_port.counters.xmit_discards, 4);
+}

@@ -195,6 +195,7 @@ fn random_run(seed: u64, loss: f64) {
             reorder: loss,
             reorder_ns: 2000,
             delay_ns: rng.random_range(0..3) * 100,
+            ..Faults::default()
         },
         ..Config::default()
     };
