@@ -14,6 +14,7 @@ pub mod mad;
 pub mod net;
 pub mod node;
 pub mod pma;
+pub mod shape;
 pub mod sm;
 pub mod sma;
 pub mod wire;

@@ -120,6 +120,8 @@ fn name(comment: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use qiao_fabric::net::Attach;
+    use qiao_fabric::shape::Shape;
 
     const FILE: &str = r#"
 #
@@ -154,6 +156,33 @@ Ca	1 "H-0000000000001000"		# "a0 HCA-1"
             found.links,
             [["a0:1", "s1:1"], ["s1:3", "s2:3"]].map(|ends| ends.map(str::to_owned))
         );
+    }
+
+    #[test]
+    fn what_a_shape_prints_is_read() {
+        for shape in ["single:5", "fat-tree:4"] {
+            let shape: Shape = shape.parse().unwrap();
+            let found = parse(&shape.to_string()).unwrap();
+            let hosts: BTreeSet<String> = (0..shape.hosts).map(|n| format!("h{n}")).collect();
+            assert_eq!(found.hcas.into_iter().collect::<BTreeSet<_>>(), hosts);
+            let ports: Vec<u8> = found.switches.iter().map(|(_, ports, _)| *ports).collect();
+            assert_eq!(ports, shape.switches);
+            let name = |end| match end {
+                Attach::Host(n) => format!("h{n}:1"),
+                Attach::Switch { switch, port } => format!("s{switch}:{port}"),
+            };
+            let sorted = |mut ends: [String; 2]| {
+                ends.sort();
+                ends
+            };
+            let wanted: BTreeSet<_> = shape
+                .links
+                .iter()
+                .map(|ends| sorted(ends.map(name)))
+                .collect();
+            let links: BTreeSet<_> = found.links.into_iter().map(sorted).collect();
+            assert_eq!(links, wanted);
+        }
     }
 
     #[test]

@@ -4,7 +4,9 @@ use super::*;
 use crate::link::Faults;
 use crate::mad::{McMemberRecord, PathRecord, SaMad, BASE_VERSION, GSI_QKEY};
 use crate::net::Attach;
+use crate::shape::Shape;
 use crate::testing::{fat_tree, host, host_guid, port, World};
+use std::collections::BTreeSet;
 
 /// Sends a request to administration and returns its answer.
 fn ask(world: &mut World, n: usize, sa: &SaMad) -> SaMad {
@@ -98,9 +100,77 @@ fn a_fat_tree_comes_up_and_carries_data() {
     let (hosts, switches, links) = fat_tree(4, 2);
     let mut world = World::new(hosts, &switches, &links, Faults::default());
     assert_all_active(&world);
-    let lids: std::collections::BTreeSet<u16> = (0..hosts).map(|n| world.lid(n)).collect();
+    let lids: BTreeSet<u16> = (0..hosts).map(|n| world.lid(n)).collect();
     assert_eq!(lids.len(), hosts);
     assert_eq!(world.manager().subnet().nodes.len(), 14);
+    exchange(&mut world);
+}
+
+/// The channels through which a packet goes by the tables of the switches, each as the node that sends and its port.
+fn way(world: &World, links: &[[Attach; 2]], from: usize, to: usize) -> Vec<Attach> {
+    let mut way = vec![host(from)];
+    loop {
+        assert!(way.len() <= 2 * links.len(), "a loop from {from} to {to}");
+        let out = way[way.len() - 1];
+        let link = links.iter().find(|ends| ends.contains(&out));
+        let [a, b] = *link.expect("the table names a port that has a link");
+        match if out == a { b } else { a } {
+            Attach::Host(n) => {
+                assert_eq!(n, to);
+                return way;
+            }
+            Attach::Switch { switch, .. } => {
+                let node = world.net.switches()[switch].node();
+                let out = node.switch.as_ref().unwrap().port(world.lid(to));
+                way.push(port(switch, out.expect("an entry of the table")));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_fat_tree_of_three_levels_is_routed_between_all_without_a_cycle_of_channels() {
+    let Shape {
+        hosts,
+        switches,
+        links,
+    } = Shape::fat_tree(4).unwrap();
+    let mut world = World::new(hosts, &switches, &links, Faults::default());
+    assert_eq!((hosts, world.manager().subnet().nodes.len()), (16, 36));
+    assert_all_active(&world);
+    for switch in world.net.switches() {
+        for (number, own) in switch.node().ports().filter(|(number, _)| *number > 0) {
+            assert_eq!(
+                own.state(),
+                LinkState::Active,
+                "{} port {number}",
+                switch.name
+            );
+        }
+    }
+    // A channel waits for those that come behind it on any way (Dally and Seitz 1987).
+    let mut waits: BTreeMap<Attach, BTreeSet<Attach>> = BTreeMap::new();
+    for from in 0..hosts {
+        for to in (0..hosts).filter(|&to| to != from) {
+            let way = way(&world, &links, from, to);
+            // Within a leaf, a pod, or the tree.
+            let hops = match (from / 2 == to / 2, from / 4 == to / 4) {
+                (true, _) => 2,
+                (false, true) => 4,
+                (false, false) => 6,
+            };
+            assert_eq!(way.len(), hops, "the shortest way from {from} to {to}");
+            for pair in way.windows(2) {
+                waits.entry(pair[0]).or_default().insert(pair[1]);
+            }
+        }
+    }
+    while !waits.is_empty() {
+        let before = waits.len();
+        let waiting: BTreeSet<Attach> = waits.keys().copied().collect();
+        waits.retain(|_, on| !on.is_disjoint(&waiting));
+        assert!(waits.len() < before, "a cycle: {waits:?}");
+    }
     exchange(&mut world);
 }
 
@@ -161,6 +231,46 @@ fn a_dead_switch_is_routed_around_and_is_set_up_again_when_it_is_back() {
         .linear_top
         .get();
     assert!(top >= 11);
+}
+
+#[test]
+fn links_that_flap_are_routed_around_and_the_subnet_recovers() {
+    let (hosts, switches, links) = fat_tree(2, 2);
+    let between = |link: &[Attach; 2]| link.iter().all(|end| matches!(end, Attach::Switch { .. }));
+    let mut world = World::new(hosts, &switches, &links, Faults::default());
+    let flaps = Faults {
+        flap_after_ns: 400_000_000,
+        flap_down_ns: 50_000_000,
+        ..Faults::default()
+    };
+    let flapping: Vec<usize> = (0..links.len()).filter(|&n| between(&links[n])).collect();
+    for &link in &flapping {
+        world.net.set_faults(link, flaps);
+    }
+    let sweeps = world.manager().sweeps();
+    world.settle_for(10_000_000_000);
+    let downed = |at: &Attach| match at {
+        Attach::Switch { switch, port } => {
+            let node = world.net.switches()[*switch].node();
+            node.port(*port).unwrap().counters.link_downed
+        }
+        Attach::Host(_) => unreachable!("links of hosts do not flap"),
+    };
+    for &link in &flapping {
+        let counts = links[link].each_ref().map(downed);
+        assert!(
+            counts[0] > 3 && counts[0] == counts[1],
+            "link {link}: {counts:?}"
+        );
+    }
+    assert!(world.manager().sweeps() > sweeps + 3);
+    for &link in &flapping {
+        world.net.set_faults(link, Faults::default());
+    }
+    world.settle_for(30_000_000_000);
+    assert_eq!(world.manager().subnet().nodes.len(), 8);
+    assert_all_active(&world);
+    exchange(&mut world);
 }
 
 #[test]
