@@ -31,7 +31,8 @@ fi
 
 # The source must be the very one that the binary was built from, or symbol names of Rust differ.
 version=$(chroot "$tree" apt-cache show --no-all-versions "linux-headers-$release" | sed -n 's/^Version: //p')
-chroot "$tree" apt-cache madison "linux-source-$series" | grep -qF " $version " ||
+# grep reads to the end: with -q it would leave at the first of several versions, and apt-cache would die of SIGPIPE.
+chroot "$tree" apt-cache madison "linux-source-$series" | grep -F " $version " >/dev/null ||
 	die "the archive has no linux-source-$series in version $version, which $release was built from"
 
 log=$tree/var/log/qiao-kernel.log

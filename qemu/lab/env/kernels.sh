@@ -15,10 +15,18 @@ offered() {
 		sed -nE 's/^linux-modules-([0-9][^- ]*-amd64) .*/\1/p' | sort -V
 }
 
+# The objects of modules do not say for which kernel they are: every kernel's tree is at the same path.
+forget_modules() {
+	local build
+	build=$(build_dir)
+	rm -rf "$build/module" "$build/hello" "$build/kclient"
+}
+
 # try RELEASE: what became of it.
 try() {
 	local log
 	log=$(mktemp)
+	forget_modules
 	# Each program is asked for by itself, so that the table says how far it came.
 	if ! make -C "$TOP" overlay image >"$log" 2>&1; then
 		echo "no development root: $(grep -m 1 'error:' "$log" | sed 's/.*error: //')"
@@ -43,6 +51,7 @@ for release in ${KERNELS:-$(offered)}; do
 	rows+=$'\n'"| $release | ${rustc:--} | $result |"
 	say "$release: $result"
 done
+forget_modules
 
 cat >"$table" <<END
 <!-- SPDX-License-Identifier: GPL-2.0 OR MIT -->
