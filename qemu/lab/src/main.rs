@@ -35,7 +35,7 @@ use crate::{
     coverage::{kept_runs, Coverage},
     kernel::KernelKind,
     report::Report,
-    scenario::{Scenario, ALL, DEBUG_ONLY, MISSING, ON_DEMAND},
+    scenario::{Scenario, ALL, DEBUG_ONLY, ON_DEMAND},
 };
 
 #[derive(Parser)]
@@ -144,10 +144,6 @@ fn list() {
     println!("\nwith DEBUG=1 also:");
     for scenario in DEBUG_ONLY {
         println!("{:10} {}", scenario.name, scenario.about);
-    }
-    println!("\nnot possible yet:");
-    for missing in MISSING {
-        println!("{:10} {}: {}", missing.name, missing.about, missing.reason);
     }
 }
 

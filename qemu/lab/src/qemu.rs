@@ -79,6 +79,8 @@ pub struct Machine<'a> {
     pub ethernet: Ethernet,
     /// Its place in the topology, from 0.
     pub index: usize,
+    /// How many guests the topology has.
+    pub guests: usize,
     /// Memory in MiB.
     pub memory_mib: u32,
     /// Whether speed counts; see [`Topology::measured`](crate::topology::Topology).
@@ -150,7 +152,9 @@ impl Machine<'_> {
             "-device",
             format!("virtserialport,chardev=agent,name={PORT_NAME}"),
         );
-        add("-netdev", self.network()?);
+        for part in self.network() {
+            add("-netdev", part);
+        }
         let mut net = format!(
             "virtio-net-pci,netdev=net,romfile=,mac=52:54:00:77:00:{:02x}",
             self.index + 1
@@ -181,25 +185,36 @@ impl Machine<'_> {
         Ok(arguments)
     }
 
-    /// On a cable between two guests the first listens.
-    fn network(&self) -> Result<String> {
+    /// The network of the id `net`, and what it needs. A guest has a cable to the first, which listens; if there are several, a
+    /// hub joins them there.
+    fn network(&self) -> Vec<String> {
         if self.ethernet == Ethernet::Socket {
             let [guest, lab] =
                 ethernet_sockets(self.sockets).map(|path| path.display().to_string());
-            return Ok(format!(
+            return vec![format!(
                 "dgram,id=net,local.type=unix,local.path={guest},remote.type=unix,remote.path={lab}"
-            ));
+            )];
         }
-        let path = self.sockets.join("net");
-        let end = match self.index {
-            0 => "server=on",
-            1 => "server=off,reconnect-ms=200",
-            _ => bail!("the guests' network is a cable and joins no more than two"),
+        let cable = |id: &str, end: &str, guest: usize| {
+            let path = self.sockets.join(format!("net{guest}"));
+            format!(
+                "stream,id={id},{end},addr.type=unix,addr.path={}",
+                path.display()
+            )
         };
-        Ok(format!(
-            "stream,id=net,{end},addr.type=unix,addr.path={}",
-            path.display()
-        ))
+        if self.index > 0 {
+            return vec![cable("net", "server=off,reconnect-ms=200", self.index)];
+        }
+        if self.guests <= 2 {
+            return vec![cable("net", "server=on", 1)];
+        }
+        let mut parts = vec!["hubport,id=net,hubid=0".into()];
+        for guest in 1..self.guests {
+            let id = format!("cable{guest}");
+            parts.push(cable(&id, "server=on", guest));
+            parts.push(format!("hubport,id=hub{guest},hubid=0,netdev={id}"));
+        }
+        parts
     }
 
     /// Starts the guest.

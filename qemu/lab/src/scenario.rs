@@ -17,6 +17,7 @@ mod failures;
 mod faults;
 mod function;
 mod hello;
+mod incast;
 mod kernel;
 mod kunit;
 mod lifecycle;
@@ -24,6 +25,9 @@ mod mads;
 mod peer;
 mod pyverbs;
 mod softroce;
+mod stream;
+mod subnet;
+mod switch;
 mod unplug;
 mod user;
 
@@ -113,8 +117,9 @@ impl Part {
                 initramfs.add_guest_file(&modules.join("qiao_kclient.ko"), &module)
             }
             Self::Programs => {
-                let program = include_str!("scenario/allreduce.py");
-                initramfs.add_guest_text(Path::new(allreduce::PROGRAM), program);
+                for (place, text) in cases::PROGRAMS {
+                    initramfs.add_guest_text(Path::new(place), text);
+                }
                 Ok(())
             }
             Self::Probe => {
@@ -165,30 +170,6 @@ pub struct Scenario {
 /// Scenarios that are run when somebody names them: they take long and need a quiet machine.
 pub const ON_DEMAND: &[Scenario] = &[bench::SCENARIO];
 
-/// What a cluster acceptance asks for and this tree cannot show yet.
-pub struct Missing {
-    /// The name that the scenario will have.
-    pub name: &'static str,
-    /// What it would show, in one line.
-    pub about: &'static str,
-    /// What is missing.
-    pub reason: &'static str,
-}
-
-/// Each with the reason.
-pub const MISSING: &[Missing] = &[
-    Missing {
-        name: "incast",
-        about: "many to one: three guests, two of them send to the third",
-        reason: "the Ethernet over which programs meet is a cable between two guests",
-    },
-    Missing {
-        name: "switch",
-        about: "a switch fails under traffic; routes move, connections go on",
-        reason: "each guest has one port, and so one switch that it cannot lose",
-    },
-];
-
 /// Every scenario of `make check`, in the order in which it runs them.
 pub const ALL: &[Scenario] = &[
     hello::SCENARIO,
@@ -209,8 +190,10 @@ pub const ALL: &[Scenario] = &[
     mads::SCENARIO,
     device::SCENARIO,
     allreduce::SCENARIO,
+    incast::SCENARIO,
     faults::CABLE,
     faults::NODE,
+    switch::SCENARIO,
     breach::SCENARIO,
     lifecycle::SCENARIO,
     unplug::SCENARIO,
@@ -249,16 +232,8 @@ impl Scenario {
 
     /// What a person named; an error unless it exists and this work tree has its parts.
     pub fn wanted(name: &str, artefacts: &Artefacts) -> Result<&'static Self> {
-        let scenario = Self::named(name).with_context(|| {
-            let missing = MISSING.iter().find(|missing| missing.name == name);
-            match missing {
-                Some(missing) => format!(
-                    "the scenario {name} is not possible yet: {}",
-                    missing.reason
-                ),
-                None => format!("no scenario is called {name}: make list names them"),
-            }
-        })?;
+        let scenario = Self::named(name)
+            .with_context(|| format!("no scenario is called {name}: make list names them"))?;
         ensure!(
             scenario.in_tree(artefacts),
             "the scenario {name} needs parts that this work tree does not have yet"

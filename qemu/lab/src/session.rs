@@ -245,7 +245,10 @@ impl Session {
                 iommu: topology.iommu,
                 ethernet: topology.ethernet,
                 index,
-                memory_mib: artefacts.guest.kind.memory_mib(),
+                guests: topology.guests.len(),
+                memory_mib: topology
+                    .memory_mib
+                    .unwrap_or(artefacts.guest.kind.memory_mib()),
                 measured: topology.measured,
             };
             let mut qemu = machine.start(&self.dir.join(format!("{}.qemu", spec.name)))?;

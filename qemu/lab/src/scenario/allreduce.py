@@ -7,27 +7,21 @@ the exclusive or of the bytes, which Python does at once for a whole chunk. Prin
 the rounds, of which each is checked; `done COUNT` when all were done.
 """
 
-import json
 import random
 import socket
 import statistics
 import sys
 import time
 
+from connection import PORT, Connection, dial
 from pyverbs import enums as e
-from pyverbs.addr import AHAttr
-from pyverbs.cq import CQ, CompChannel
 from pyverbs.device import Context
 from pyverbs.mr import MR
 from pyverbs.pd import PD
-from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
-PORT = 18600
 SIZES = [1 << n for n in (6, 10, 14, 17, 20)]
 ROUNDS = 5
-# How long a neighbour may take to start: a guard against hangs, not a measurement.
-PATIENCE = 120
 
 
 def pattern(rank, size, turn):
@@ -40,53 +34,6 @@ def xor(one, other):
     return (int.from_bytes(one, "little") ^ int.from_bytes(other, "little")).to_bytes(len(one), "little")
 
 
-class Neighbour:
-    """A queue pair to one of the two neighbours in the ring."""
-
-    def __init__(self, context, pd):
-        self.channel = CompChannel(context)
-        self.cq = CQ(context, 16, None, self.channel)
-        cap = QPCap(max_send_wr=4, max_recv_wr=4, max_send_sge=1, max_recv_sge=1)
-        init = QPInitAttr(qp_type=e.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=1)
-        self.qp = QP(pd, init)
-        self.lid = context.query_port(1).lid
-
-    def connect(self, stream):
-        """Learns of the other side through a TCP connection, and tells it of this one."""
-        lines = stream.makefile("rw")
-        lines.write(json.dumps([self.lid, self.qp.qp_num]) + "\n")
-        lines.flush()
-        lid, qpn = json.loads(lines.readline())
-        attr = QPAttr(port_num=1)
-        attr.qp_access_flags = e.IBV_ACCESS_LOCAL_WRITE
-        attr.dest_qp_num = qpn
-        attr.path_mtu = e.IBV_MTU_4096
-        attr.max_dest_rd_atomic = attr.max_rd_atomic = 1
-        attr.min_rnr_timer = 1
-        # A second until a packet counts as lost: vCPUs wait for their turn.
-        attr.timeout, attr.retry_cnt, attr.rnr_retry = 18, 7, 7
-        attr.ah_attr = AHAttr(dlid=lid, port_num=1)
-        self.qp.to_rts(attr)
-        # Nobody sends before the other side is ready.
-        lines.write("ready\n")
-        lines.flush()
-        assert lines.readline() == "ready\n"
-
-    def wait(self):
-        """Waits for one completion."""
-        while True:
-            for notify in (True, False):
-                count, completions = self.cq.poll()
-                if count:
-                    status = completions[0].status
-                    assert status == e.IBV_WC_SUCCESS, f"completion status {status}"
-                    return
-                if notify:
-                    self.cq.req_notify()
-            self.channel.get_cq_event(self.cq)
-            self.cq.ack_events(1)
-
-
 class Rank:
     """One member of the ring."""
 
@@ -96,30 +43,18 @@ class Rank:
         pd = PD(context)
         # The data, and behind it a chunk that has come in and is not yet added.
         self.mr = MR(pd, 2 * max(SIZES), e.IBV_ACCESS_LOCAL_WRITE)
-        self.after, self.before = Neighbour(context, pd), Neighbour(context, pd)
+        self.after, self.before = Connection(context, pd), Connection(context, pd)
         with socket.create_server((addresses[rank], PORT)) as server:
-            to_next = self.dial(addresses[(rank + 1) % self.ranks])
+            to_next = dial(addresses[(rank + 1) % self.ranks])
             from_previous, _ = server.accept()
         # Each connects to the next first, so that of two sides of a connection one begins and one follows.
         with to_next, from_previous:
             if rank == 0:
-                self.after.connect(to_next)
-                self.before.connect(from_previous)
+                self.after.connect(to_next.makefile("rw"))
+                self.before.connect(from_previous.makefile("rw"))
             else:
-                self.before.connect(from_previous)
-                self.after.connect(to_next)
-
-    @staticmethod
-    def dial(address):
-        """Connects as soon as the neighbour listens."""
-        end = time.monotonic() + PATIENCE
-        while True:
-            try:
-                return socket.create_connection((address, PORT))
-            except ConnectionRefusedError:
-                if time.monotonic() > end:
-                    raise
-                time.sleep(0.1)
+                self.before.connect(from_previous.makefile("rw"))
+                self.after.connect(to_next.makefile("rw"))
 
     def sge(self, offset, length):
         """A part of the memory."""

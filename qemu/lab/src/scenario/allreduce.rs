@@ -4,15 +4,12 @@
 
 use anyhow::{ensure, Context, Result};
 
-use super::{counters, driver, Part, Scenario};
+use super::{cases, counters, driver, Part, Scenario};
 use crate::{
     report::{Report, Series},
     session::{Session, LONG},
     topology::Topology,
 };
-
-/// The program of a rank; relative to a guest's root.
-pub(super) const PROGRAM: &str = "usr/local/lib/qiao/allreduce.py";
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "allreduce",
@@ -71,7 +68,11 @@ fn reduce(session: &Session) -> Result<Vec<(f64, f64)>> {
     let mut ranks = Vec::new();
     for (rank, guest) in session.guests.iter().enumerate() {
         let device = driver::devices(guest, 1)?.remove(0);
-        let command = format!("python3 /{PROGRAM} {device} {rank} {}", addresses.join(" "));
+        let command = format!(
+            "python3 /{} {device} {rank} {}",
+            cases::ALLREDUCE,
+            addresses.join(" ")
+        );
         ranks.push(guest.start(&command, LONG)?);
     }
     let outputs = ranks

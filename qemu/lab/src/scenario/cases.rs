@@ -37,6 +37,20 @@ pub(super) const SUITE: &str = "usr/local/lib/qiao/suite.py";
 /// What unreliable services do.
 pub(super) const UNRELIABLE: &str = "usr/local/lib/qiao/unreliable.py";
 
+/// Programs that use the device as others do. They import each other.
+pub(super) const PROGRAMS: [(&str, &str); 3] = [
+    (ALLREDUCE, include_str!("allreduce.py")),
+    (
+        "usr/local/lib/qiao/connection.py",
+        include_str!("connection.py"),
+    ),
+    (STREAM, include_str!("stream.py")),
+];
+/// A rank of an all-reduce.
+pub(super) const ALLREDUCE: &str = "usr/local/lib/qiao/allreduce.py";
+/// Sender or receiver of checked writes.
+pub(super) const STREAM: &str = "usr/local/lib/qiao/stream.py";
+
 /// The script that tells the transport's peer what to do; relative to a guest's root.
 pub(super) const PEER: &str = "usr/local/lib/qiao/peer.py";
 

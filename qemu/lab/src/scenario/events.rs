@@ -10,6 +10,7 @@ use serde_json::{json, Value};
 
 use super::{cases, driver, Part, Scenario};
 use crate::{
+    agent::Running,
     model::Model,
     report::Report,
     session::{Guest, Session, LONG, SHORT},
@@ -67,9 +68,7 @@ fn run(session: &Session, report: &mut Report) -> Result<()> {
 
 /// Takes the link down and up, and looks at what ibv_asyncwatch and ibv_devinfo say of it.
 fn link(report: &mut Report, guest: &Guest, model: &Model, device: &str) -> Result<()> {
-    let command = format!("ibv_asyncwatch -d {device} >{WATCH} 2>&1");
-    let program = guest.start(&command, LONG)?;
-    await_text(guest, "async event FD")?;
+    let program = watch(guest, device)?;
     for (up, event, state) in [
         (false, "IBV_EVENT_PORT_ERR", "PORT_DOWN"),
         (true, "IBV_EVENT_PORT_ACTIVE", "PORT_ACTIVE"),
@@ -88,8 +87,16 @@ fn link(report: &mut Report, guest: &Guest, model: &Model, device: &str) -> Resu
     Ok(())
 }
 
+/// Starts ibv_asyncwatch.
+pub(super) fn watch<'a>(guest: &'a Guest, device: &str) -> Result<Running<'a>> {
+    let command = format!("ibv_asyncwatch -d {device} >{WATCH} 2>&1");
+    let program = guest.start(&command, LONG)?;
+    await_text(guest, "async event FD")?;
+    Ok(program)
+}
+
 /// Waits until ibv_asyncwatch has printed a line.
-fn await_text(guest: &Guest, pattern: &str) -> Result<()> {
+pub(super) fn await_text(guest: &Guest, pattern: &str) -> Result<()> {
     let command = format!("until grep -q '{pattern}' {WATCH}; do sleep 0.1; done");
     guest
         .run(&command, SHORT)

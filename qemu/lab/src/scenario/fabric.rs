@@ -3,16 +3,12 @@
 //! Guests behind two switches. The subnet manager of the fabric brings every port up; a link between the switches is cut and
 //! data goes by the other.
 
-use anyhow::{ensure, Context, Result};
-use serde_json::{json, Value};
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use anyhow::{ensure, Result};
+use serde_json::json;
 
 use super::{
     clients::{End, Pair},
-    driver, Part, Scenario,
+    driver, subnet, Part, Scenario,
 };
 use crate::{
     report::Report,
@@ -25,8 +21,6 @@ const BETWEEN: [usize; 2] = [2, 3];
 
 /// Nodes of the fabric: two HCAs and two switches.
 const NODES: u64 = 4;
-
-const POLL: Duration = Duration::from_millis(100);
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "fabric",
@@ -104,46 +98,12 @@ fn diagnose(guest: &Guest, report: &mut Report) {
     }
 }
 
-fn topology(session: &Session) -> Result<Value> {
-    let answer = session.model()?.ask(&json!({"op": "topology"}))?;
-    Ok(answer["topology"].clone())
-}
-
-fn manager(view: &Value, field: &str) -> Result<u64> {
-    view["managers"][0][field]
-        .as_u64()
-        .with_context(|| format!("no subnet manager says its {field}: {view}"))
-}
-
-/// Checks that the subnet manager has found every node and that every port with a link is active.
-fn whole(session: &Session) -> Result<String> {
-    let view = topology(session)?;
-    let nodes = manager(&view, "nodes")?;
-    ensure!(nodes == NODES, "{nodes} nodes");
-    let switches = view["switches"].as_array().context("no switches")?;
-    let ports = switches
-        .iter()
-        .filter_map(|s| s["ports"].as_array())
-        .flatten();
-    let active = ports.filter(|port| port["state"] == "active").count();
-    ensure!(active == 6, "{active} ports of switches are active: {view}");
-    Ok(format!("{nodes} nodes, {active} ports of switches active"))
-}
-
 /// Cuts or joins a link and waits until the subnet manager has swept.
 fn set(session: &Session, link: usize, up: bool) -> Result<String> {
-    let before = manager(&topology(session)?, "sweeps")?;
-    session
-        .model()?
-        .order(&json!({"op": "link", "link": link, "up": up}))?;
-    let start = Instant::now();
-    loop {
-        let view = topology(session)?;
-        let (sweeps, idle) = (manager(&view, "sweeps")?, &view["managers"][0]["idle"]);
-        if sweeps > before && idle == true {
-            return Ok(format!("sweep {sweeps}"));
-        }
-        ensure!(start.elapsed() < SHORT, "no sweep: {view}");
-        thread::sleep(POLL);
-    }
+    subnet::change(session, &json!({"op": "link", "link": link, "up": up}))
+}
+
+/// The subnet manager has found every node, and every port with a link is active.
+fn whole(session: &Session) -> Result<String> {
+    subnet::whole(session, NODES, 6)
 }

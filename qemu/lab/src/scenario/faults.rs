@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! What breaks in a cluster while it is used: a cable, and a node.
+//! What breaks in a cluster while it is used: a cable, and a node. Switches are in [`super::switch`].
 
 use std::{
     thread,
@@ -232,7 +232,7 @@ fn run_node(session: &Session, report: &mut Report) -> Result<()> {
 }
 
 /// Waits until something holds; a guard against hangs ends it.
-fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
+pub(super) fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
     let start = Instant::now();
     while !holds()? {
         if start.elapsed() > SHORT {
