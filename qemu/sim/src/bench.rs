@@ -13,7 +13,7 @@ use crate::scheme::Scheme;
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Options {
     /// Microseconds simulated with 10,240 hosts; 0 leaves that out.
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(..=100_000))]
     large_us: u64,
     /// Algorithm.
     #[arg(long, value_enum, default_value = "dcqcn-window")]

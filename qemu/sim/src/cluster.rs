@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{ensure, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ use crate::scheme::Scheme;
 use crate::stats::{quantile, slowdown, Slowdowns};
 use crate::topo::Topology;
 use crate::workload::{incasts, Message, Poisson, Sizes, FB_HADOOP, WEB_SEARCH};
-use crate::world::{Config, Counters, World};
+use crate::world::{Config, Counters, Done, World};
 
 /// A millisecond.
 pub const MS: Time = 1_000_000_000;
@@ -168,12 +168,7 @@ impl Cluster {
             .copied()
             .filter(|done| done.message.tag == 0)
             .collect();
-        let mut small: Vec<f64> = normal
-            .iter()
-            .filter(|done| done.message.bytes <= 10_000)
-            .map(slowdown)
-            .collect();
-        small.sort_by(f64::total_cmp);
+        let small = small_slowdowns(&normal);
         queues.sort_unstable();
         Summary {
             slowdowns: Slowdowns::new(&normal),
@@ -207,6 +202,14 @@ impl Cluster {
     }
 }
 
+/// Slowdowns of the messages up to 10 KB, sorted.
+pub fn small_slowdowns(done: &[Done]) -> Vec<f64> {
+    let is_small = |done: &&Done| done.message.bytes <= 10_000;
+    let mut small: Vec<f64> = done.iter().filter(is_small).map(slowdown).collect();
+    small.sort_by(f64::total_cmp);
+    small
+}
+
 /// Two sequences in time order as one.
 fn merge(
     base: impl Iterator<Item = Message>,
@@ -231,6 +234,16 @@ fn progress(length: u64, label: &str) -> ProgressBar {
     }
 }
 
+/// Longest run.
+pub const MOST_MS: u64 = 10_000;
+
+/// A load from the command line. What is offered beyond a whole link waits for ever.
+pub fn load(text: &str) -> Result<f64> {
+    let load: f64 = text.parse()?;
+    ensure!((0.0..=1.0).contains(&load), "a load is from 0 to 1");
+    Ok(load)
+}
+
 /// An open-loop run from the command line.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Options {
@@ -241,16 +254,16 @@ pub struct Options {
     #[arg(value_enum)]
     traffic: Traffic,
     /// Payload load of the hosts' links.
-    #[arg(long, default_value_t = 0.3)]
+    #[arg(long, default_value_t = 0.3, value_parser = load)]
     load: f64,
     /// Additional load by 60:1 incasts.
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, value_parser = load)]
     incast: f64,
     /// Milliseconds before messages count.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(..=MOST_MS))]
     warm_up: u64,
     /// Milliseconds that count.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=MOST_MS))]
     measured: u64,
     /// Seed.
     #[arg(long, default_value_t = 1)]

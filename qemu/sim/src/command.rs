@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{ensure, Result};
-use clap::ValueEnum;
+use clap::{value_parser, ValueEnum};
 use serde::Serialize;
 
 use crate::collective::{ring, tree, Collective};
@@ -16,6 +16,12 @@ use crate::stats::{jain, quantile};
 use crate::topo::Topology;
 use crate::workload::{self, Message};
 use crate::world::{Config, World};
+
+/// Largest message, and most steps of a ring.
+const MOST_BYTES: u64 = 1 << 40;
+const MOST_STEPS: u64 = 1 << 20;
+/// Most messages of an all-to-all.
+const MOST_PAIRS: u64 = 1 << 24;
 
 /// Longest run.
 const LIMIT: Time = 10_000_000_000_000;
@@ -62,10 +68,10 @@ pub struct Options {
     #[arg(long)]
     file: Option<PathBuf>,
     /// Bytes of each message, or of the vector of an all-reduce.
-    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(long, default_value_t = 1_000_000, value_parser = value_parser!(u64).range(1..=MOST_BYTES))]
     bytes: u64,
     /// Steps of the ring; a whole all-reduce if it is not given.
-    #[arg(long)]
+    #[arg(long, value_parser = value_parser!(u64).range(1..=MOST_STEPS))]
     steps: Option<u64>,
     /// Switches take the shortest queue of all shortest paths, per packet; needs --selective.
     #[arg(long, requires = "selective")]
@@ -77,7 +83,7 @@ pub struct Options {
     #[arg(long, default_value_t = 0.0)]
     loss: f64,
     /// Microseconds between two notifications of a flow; 0 notifies with every marked packet.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = value_parser!(u64).range(..=1_000_000))]
     notify_us: u64,
     /// Seed.
     #[arg(long, default_value_t = 1)]
@@ -152,8 +158,16 @@ pub fn run(options: Options) -> Result<ExitCode> {
         "--loss is a share below 1"
     );
     let topology = options.topology()?;
-    ensure!(topology.hosts > 1, "a fabric needs two hosts");
+    let pairs = u64::from(topology.hosts).pow(2);
+    ensure!(
+        options.workload != Workload::AllToAll || pairs <= MOST_PAIRS,
+        "all-to-all of so many hosts does not fit into memory"
+    );
     let (messages, collective) = options.messages(topology.hosts);
+    ensure!(
+        messages.iter().all(|message| message.bytes <= MOST_BYTES),
+        "a message has at most {MOST_BYTES} bytes"
+    );
     let total = messages.len();
     let traffic = Box::new(messages.into_iter());
     let mut world = World::new(&topology, options.config(), traffic, options.seed);
@@ -268,6 +282,62 @@ mod tests {
             run(&topology, config, workload::incast(8, 2_000_000)).notifications
         });
         assert!(notifications[1] > 0 && 10 * notifications[1] < notifications[0]);
+    }
+
+    /// Every scheme on every kind of topology, with all that is random: the same bits on one thread
+    /// and on two at once.
+    #[test]
+    fn results_do_not_depend_on_threads() {
+        let topologies = [
+            Topology::single(6, 100, 1000),
+            Topology::dumbbell(3, 3, 100, 100, 1000),
+            Topology::fat_tree(2, 2, 2, 100, 400),
+            Topology::dragonfly(5, 4, 1, 400),
+        ];
+        let all = || {
+            let mut results = Vec::new();
+            for (&scheme, topology) in Scheme::value_variants()
+                .iter()
+                .flat_map(|scheme| topologies.iter().map(move |topology| (scheme, topology)))
+            {
+                for lossy in [false, true] {
+                    let config = Config {
+                        loss: if lossy { 0.001 } else { 0.0 },
+                        selective: lossy,
+                        adaptive: lossy,
+                        device_acks: lossy,
+                        event_loss: if lossy { 0.1 } else { 0.0 },
+                        host: if lossy { 3_000_000 } else { 0 },
+                        ..scheme.reference()
+                    };
+                    let messages = workload::incast(topology.hosts - 1, 100_000)
+                        .into_iter()
+                        .chain(workload::permutation(topology.hosts, 100_000, 1));
+                    let outcome = run(topology, config, messages.collect());
+                    assert_eq!(outcome.incomplete, 0, "{scheme:?} {outcome:?}");
+                    results.push(serde_json::to_string(&outcome).unwrap());
+                }
+            }
+            results
+        };
+        let alone = all();
+        let both = std::thread::scope(|scope| {
+            let threads = [scope.spawn(all), scope.spawn(all)];
+            threads.map(|thread| thread.join().unwrap())
+        });
+        assert_eq!(both, [alone.clone(), alone]);
+    }
+
+    /// The window of a flow that has not asked may shrink below what is in flight.
+    #[test]
+    fn flows_that_ask_now_and_then_never_wait_for_what_nobody_asked() {
+        let topology = Topology::single(65, 100, 1000);
+        let config = Config {
+            device_acks: true,
+            ..Scheme::Auto.reference()
+        };
+        let outcome = run(&topology, config, workload::incast(64, 300_000));
+        assert_eq!((outcome.incomplete, outcome.resent), (0, 0));
     }
 
     #[test]

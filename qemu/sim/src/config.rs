@@ -58,10 +58,9 @@ pub struct Config {
     /// Selective repeat instead of go-back-N. It is what adaptive routing needs: packets that
     /// come out of order are then no sign of a loss, so only a timeout is.
     pub selective: bool,
-    /// The sender asks for an acknowledgement with every so many packets, and with the last one
-    /// that it may send (AckReq). The reference simulator acknowledges every packet, which takes
-    /// 5 % of a link that is used both ways.
-    pub ack_every: u32,
+    /// Acknowledgements are for the packets that ask, as Qiao devices do it ([`qiao_cc::asks`]). The
+    /// reference simulator acknowledges every packet.
+    pub device_acks: bool,
     /// A host that does not take packets as fast as its link brings them.
     pub slow: Option<Slow>,
     /// Shortest time between two notifications of a flow (the notification point of DCQCN); 0

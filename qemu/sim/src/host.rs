@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use qiao_cc::{Action, Event, FlowState, Rate};
+use qiao_cc::{asks, Action, Event, FlowState, Rate};
 
 use crate::queue::{Time, NEVER};
 use crate::workload::Message;
@@ -33,8 +33,10 @@ pub struct Flow {
     pub passed: u64,
     /// Bytes that may be sent.
     posted: u64,
-    /// Packets since the last one that asked for an acknowledgement.
-    unasked: u32,
+    /// Packets and payload bytes since the last one that asked for an acknowledgement.
+    unasked: (u32, u32),
+    /// End of the last packet that asked.
+    pub asked: u64,
     sent_at: Time,
     /// Pacing: when the next packet may leave.
     turn: Time,
@@ -137,7 +139,8 @@ impl World {
             acked: 0,
             passed: 0,
             posted: message.bytes,
-            unasked: 0,
+            unasked: (0, 0),
+            asked: 0,
             sent_at: 0,
             turn: 0,
             sent_size: 0,
@@ -293,15 +296,26 @@ impl World {
         self.counters.data += 1;
         self.pace(index);
         self.arm_timeout(index);
+        let ask = self.asks(index, seq + u64::from(payload), payload);
         let ready = self.ready(index);
         self.hosts[host as usize].slots[slot].ready = ready;
-        let flow = &mut self.flows[index as usize];
-        flow.unasked += 1;
-        let ask = flow.unasked >= self.config.ack_every || ready == NEVER;
-        if ask {
-            flow.unasked = 0;
-        }
         self.alloc(Packet { ask, ..packet })
+    }
+
+    /// Whether the packet up to `end`, which leaves now, asks for an acknowledgement.
+    fn asks(&mut self, index: u32, end: u64, payload: u32) -> bool {
+        let flow = &mut self.flows[index as usize];
+        flow.unasked = (flow.unasked.0 + 1, flow.unasked.1 + payload);
+        let (packets, bytes) = flow.unasked;
+        let ask = !self.config.device_acks
+            || end == flow.posted
+            || flow.asked <= flow.acked
+            || asks(packets, bytes, flow.window);
+        if ask {
+            flow.unasked = (0, 0);
+            flow.asked = flow.asked.max(end);
+        }
+        ask
     }
 
     /// When a flow may send.
@@ -311,7 +325,8 @@ impl World {
             return flow.turn;
         }
         let flying = (flow.next - flow.acked).saturating_sub(flow.passed);
-        if flow.next >= flow.posted || flying >= u64::from(flow.window) {
+        let closed = flying >= u64::from(flow.window) && flow.asked > flow.acked;
+        if flow.next >= flow.posted || closed {
             return NEVER;
         }
         flow.turn

@@ -138,7 +138,9 @@ impl World {
             return;
         };
         flow.marked |= packet.marked;
-        if answer == Kind::Ack && !packet.ask {
+        // A notification does not wait for a packet that asks.
+        let notifies = packet.marked && now >= flow.notify_at;
+        if answer == Kind::Ack && !packet.ask && !notifies {
             self.free(index);
             self.feed(packet.flow, before);
             return;
@@ -226,6 +228,7 @@ impl World {
         if !self.config.selective {
             self.counters.resent += (flow.next - flow.acked).div_ceil(mtu);
             flow.next = flow.acked;
+            flow.asked = flow.acked;
             return true;
         }
         flow.passed = (flow.passed + mtu).min(flow.next - flow.acked);
@@ -265,6 +268,7 @@ impl World {
             self.counters.resent += (flow.next - flow.acked).div_ceil(mtu);
             // Also with selective repeat: the receiver drops what it has already.
             flow.next = flow.acked;
+            flow.asked = flow.acked;
             flow.passed = 0;
             flow.repeat = (0, 0);
             let event = Event {

@@ -33,7 +33,7 @@ pub struct Options {
 pub fn run(options: Options) -> Result<ExitCode> {
     std::fs::create_dir_all(&options.out)?;
     let anchors = Anchors::load()?;
-    let lines = goals::measure(&options.goals);
+    let lines = goals::measure(&options.goals)?;
     std::fs::write(
         options.out.join("goals.json"),
         serde_json::to_string_pretty(&lines)?,

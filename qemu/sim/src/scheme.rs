@@ -100,7 +100,7 @@ impl Scheme {
             buffer: 32 << 20,
             loss: 0.0,
             selective: false,
-            ack_every: 1,
+            device_acks: false,
             slow: None,
             notify_interval: 0,
             death: None,

@@ -7,6 +7,13 @@ use std::collections::VecDeque;
 use anyhow::{ensure, Context, Result};
 use serde::Deserialize;
 
+/// Bounds of what a file may ask for.
+const MOST_NODES: u32 = 1 << 16;
+const MOST_DELAY_NS: u32 = 10_000_000;
+
+/// Distance of what can not be reached.
+const APART: u32 = u32::MAX / 2;
+
 /// A cable.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -161,19 +168,28 @@ impl Topology {
     /// A topology from a TOML file with `hosts`, `switches` and `[[links]]`.
     pub fn from_file(path: &std::path::Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
-        let topology: Self =
-            toml::from_str(&text).with_context(|| format!("{}", path.display()))?;
+        Self::from_text(&text).with_context(|| format!("{}", path.display()))
+    }
+
+    fn from_text(text: &str) -> Result<Self> {
+        let topology: Self = toml::from_str(text)?;
         topology.check()?;
         Ok(topology)
     }
 
     fn check(&self) -> Result<()> {
-        let nodes = self
-            .hosts
-            .checked_add(self.switches)
-            .context("too many nodes")?;
+        ensure!(
+            (2..=MOST_NODES).contains(&self.hosts) && (1..=MOST_NODES).contains(&self.switches),
+            "a fabric has 2 to {MOST_NODES} hosts and 1 to {MOST_NODES} switches"
+        );
+        let nodes = self.hosts + self.switches;
         let mut attached = vec![0u32; self.hosts as usize];
+        let mut rates = std::collections::BTreeSet::new();
         for link in &self.links {
+            ensure!(
+                link.delay_ns <= MOST_DELAY_NS,
+                "more than {MOST_DELAY_NS} ns: {link:?}"
+            );
             ensure!(
                 link.a < nodes && link.b < nodes && link.a != link.b,
                 "bad link {link:?}"
@@ -185,6 +201,7 @@ impl Topology {
             for end in [link.a, link.b] {
                 if let Some(count) = attached.get_mut(end as usize) {
                     *count += 1;
+                    rates.insert(link.gbps);
                 }
             }
             ensure!(
@@ -196,7 +213,30 @@ impl Topology {
             attached.iter().all(|&count| count == 1),
             "each host needs exactly one link"
         );
+        // Rates of flows are parts of the rate of one kind of adapter.
+        ensure!(rates.len() == 1, "hosts with links of one rate: {rates:?}");
+        let distance = distances(self.hosts, &self.neighbours(), self.hosts);
+        let apart = self
+            .links
+            .iter()
+            .flat_map(|link| [link.a, link.b])
+            .filter(|&node| node >= self.hosts)
+            .find(|&switch| distance[switch as usize] == APART);
+        ensure!(
+            apart.is_none(),
+            "no path to switch {apart:?} from the first one"
+        );
         Ok(())
+    }
+
+    /// Peers of each node, as (link, node).
+    fn neighbours(&self) -> Vec<Vec<(u32, u32)>> {
+        let mut of_node = vec![Vec::new(); (self.hosts + self.switches) as usize];
+        for (index, link) in (0..).zip(&self.links) {
+            of_node[link.a as usize].push((index, link.b));
+            of_node[link.b as usize].push((index, link.a));
+        }
+        of_node
     }
 }
 
@@ -205,7 +245,7 @@ pub struct Routes {
     hosts: u32,
     leaves: u32,
     leaf_of: Vec<u32>,
-    set_of: Vec<u16>,
+    set_of: Vec<u32>,
     sets: Vec<Vec<u32>>,
 }
 
@@ -232,7 +272,7 @@ impl Routes {
         };
         let mut known = std::collections::HashMap::new();
         for (i, &leaf) in leaves.iter().enumerate() {
-            let distance = distances(topology, ports, leaf + hosts);
+            let distance = distances(hosts, ports, leaf + hosts);
             for switch in 0..topology.switches {
                 let here = distance[(switch + hosts) as usize];
                 let set: Vec<u32> = ports[(switch + hosts) as usize]
@@ -244,10 +284,21 @@ impl Routes {
                     routes.sets.push(set);
                     routes.sets.len() - 1
                 });
-                routes.set_of[switch as usize * leaves.len() + i] = id as u16;
+                routes.set_of[switch as usize * leaves.len() + i] = id as u32;
             }
         }
         routes
+    }
+
+    /// Two hosts of each leaf switch, as far as it has them.
+    pub fn ends(&self) -> Vec<u32> {
+        let mut taken = vec![0; self.leaves as usize];
+        let hosts = (0..self.hosts).filter(|&host| {
+            let count = &mut taken[self.leaf_of[host as usize] as usize];
+            *count += 1;
+            *count <= 2
+        });
+        hosts.collect()
     }
 
     /// The ports of `switch` on a shortest path to `host`; empty if the host is on this switch.
@@ -260,13 +311,13 @@ impl Routes {
 }
 
 /// Hops from every node to `target` through switches.
-fn distances(topology: &Topology, ports: &[Vec<(u32, u32)>], target: u32) -> Vec<u32> {
-    let mut distance = vec![u32::MAX / 2; ports.len()];
+fn distances(hosts: u32, ports: &[Vec<(u32, u32)>], target: u32) -> Vec<u32> {
+    let mut distance = vec![APART; ports.len()];
     distance[target as usize] = 0;
     let mut queue = VecDeque::from([target]);
     while let Some(node) = queue.pop_front() {
         for &(_, peer) in &ports[node as usize] {
-            if peer >= topology.hosts && distance[peer as usize] > distance[node as usize] + 1 {
+            if peer >= hosts && distance[peer as usize] > distance[node as usize] + 1 {
                 distance[peer as usize] = distance[node as usize] + 1;
                 queue.push_back(peer);
             }
@@ -298,10 +349,40 @@ mod tests {
 
     #[test]
     fn bad_files_are_refused() {
-        let mut topology = Topology::single(2, 100, 1000);
-        topology.links[1].b = 0;
-        assert!(topology.check().is_err());
-        topology.links.pop();
-        assert!(topology.check().is_err());
+        type Harm = fn(&mut Topology);
+        const HARMS: [(&str, Harm); 10] = [
+            ("host to host", |t| t.links[1].b = 0),
+            ("no link", |t| t.links.truncate(1)),
+            ("two links", |t| t.links.push(t.links[0])),
+            ("loop", |t| t.links[1].b = 1),
+            ("no such node", |t| t.links[1].b = u32::MAX),
+            ("no rate", |t| t.links[0].gbps = 0),
+            ("other rate", |t| t.links[0].gbps = 400),
+            ("far away", |t| t.links[0].delay_ns = u32::MAX),
+            ("huge", |t| t.switches = u32::MAX),
+            ("in two parts", |t| {
+                t.switches = 2;
+                t.links[1].b = 3;
+            }),
+        ];
+        for (what, harm) in HARMS {
+            let mut topology = Topology::single(2, 100, 1000);
+            topology.check().unwrap();
+            harm(&mut topology);
+            assert!(topology.check().is_err(), "{what}");
+        }
+    }
+
+    #[test]
+    fn files_that_are_no_topology_are_refused() {
+        for text in [
+            "",
+            "hosts = -1",
+            "hosts = 2\nswitches = 1\nlinks = 3",
+            "hosts = 2\nswitches = 1\nlinks = []\nmore = 1",
+            "\0",
+        ] {
+            assert!(Topology::from_text(text).is_err(), "{text}");
+        }
     }
 }

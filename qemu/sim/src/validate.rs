@@ -2,11 +2,12 @@
 
 //! Reproduces published results and says where that fails.
 
-use anyhow::Result;
+use anyhow::{ensure, Result};
+use clap::value_parser;
 use comfy_table::{presets::ASCII_MARKDOWN, Table};
 
 use crate::anchors::{Anchors, ClusterAnchor, Small};
-use crate::cluster::{Cluster, Traffic, MS};
+use crate::cluster::{Cluster, Traffic, MOST_MS, MS};
 use crate::micro::{Case, Outcome};
 use crate::scheme::Scheme;
 use crate::stats::{Bucket, Slowdowns};
@@ -18,10 +19,10 @@ pub struct Options {
     #[arg(long)]
     short: bool,
     /// Milliseconds before messages count.
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 10, value_parser = value_parser!(u64).range(..=MOST_MS))]
     warm_up: u64,
     /// Milliseconds that count.
-    #[arg(long, default_value_t = 50)]
+    #[arg(long, default_value_t = 50, value_parser = value_parser!(u64).range(1..=MOST_MS))]
     measured: u64,
     /// Only the small cases.
     #[arg(long)]
@@ -39,7 +40,7 @@ pub struct Options {
     #[arg(long, value_enum)]
     traffic: Option<Traffic>,
     /// Runs of a small case with different seeds.
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 20, value_parser = value_parser!(u64).range(1..=1000))]
     seeds: u64,
 }
 
@@ -116,6 +117,7 @@ pub fn run(options: Options) -> Result<Score> {
     if options.bursts || !(options.short || part) {
         bursts(&mut score, &anchors, warm_up, measured);
     }
+    ensure!(score.compared > 0, "nothing is published for this choice");
     Ok(score)
 }
 
@@ -173,12 +175,15 @@ fn small_cases(anchors: &[Small], seeds: u64) -> Score {
 /// Size percentiles at which the published curves were read.
 pub const READ_AT: [f64; 5] = [2.0, 50.0, 70.0, 90.0, 99.0];
 
+/// Messages that a 99th percentile needs.
+pub const ENOUGH_FOR_P99: usize = 5000;
+
 /// Slowdowns where the published curves were read. A point of those curves is one percent of the
 /// messages by size (the step of the authors' script) and lies at its upper end.
 ///
 /// A quantile needs messages: where one percent has fewer than `enough`, as much more around its
 /// middle is taken, up to ten percent.
-fn at_percentiles(slowdowns: &Slowdowns, enough: usize) -> [Bucket; 5] {
+pub fn at_percentiles(slowdowns: &Slowdowns, enough: usize) -> [Bucket; 5] {
     let width = 100.0 * enough as f64 / slowdowns.len().max(1) as f64;
     READ_AT.map(|percent| {
         let middle = percent - 0.5;
@@ -204,7 +209,7 @@ fn cluster_case(score: &mut Score, anchor: &ClusterAnchor, cluster: &Cluster, wi
     let rows: [Row; 3] = [
         ("p50", |b| b.p50, anchor.p50, 0.10, 500),
         ("p95", |b| b.p95, anchor.p95, 0.15, 2000),
-        ("p99", |b| b.p99, anchor.p99, 0.20, 5000),
+        ("p99", |b| b.p99, anchor.p99, 0.20, ENOUGH_FOR_P99),
     ];
     for (name, value, published, band, enough) in rows {
         let mut row = vec![name.to_owned()];

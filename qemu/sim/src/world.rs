@@ -320,18 +320,19 @@ impl World {
         world
     }
 
-    /// Base round trip of the fabric: the longest between any two leaf switches' first hosts.
+    /// Base round trip of the fabric: the longest between any two hosts.
     fn set_params(&mut self) {
         let port = &self.ports[self.hosts[0].port as usize];
         let link_mbps = (8_000_000 / port.byte_ps) as u32;
-        let hosts = self.hosts.len() as u32;
-        let longest = (1..hosts)
-            .map(|host| self.base_rtt(0, host))
-            .max()
-            .unwrap_or(0);
+        let ends = self.routes.ends();
+        let pairs = ends
+            .iter()
+            .flat_map(|&a| ends.iter().map(move |&b| (a, b)))
+            .filter(|(a, b)| a != b);
+        let longest = pairs.map(|(a, b)| self.base_rtt(a, b)).max().unwrap_or(0);
         let cc_port = CcPort {
             link_mbps,
-            base_rtt_ns: (longest / 1000) as u32,
+            base_rtt_ns: u32::try_from(longest / 1000).unwrap_or(u32::MAX),
             mtu: self.config.mtu,
         };
         self.params = Params {

@@ -8,6 +8,7 @@ use super::qp::{complete_send, Qp};
 use super::responder::syndrome;
 use super::unreliable::{qkey, refusal};
 use super::{Counter, Data, Fault, Host, SendWqe};
+use qiao_cc::ACK_EVERY;
 use qiao_fabric::wire::{
     psn_add, psn_diff, AtomicEth, Deth, Frame, Ieth, ImmDt, Operation, Packet, Reth, Transport,
 };
@@ -19,9 +20,6 @@ use std::collections::VecDeque;
 /// Most packets in flight. Half of the sequence space would be allowed; this bounds what a loss
 /// costs.
 const WINDOW: i32 = 256;
-
-/// An acknowledge is asked for in the last packet of a message and in every so manieth.
-const ACK_EVERY: u32 = 32;
 
 /// A request that has not completed.
 #[derive(Debug)]

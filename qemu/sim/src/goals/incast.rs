@@ -10,10 +10,10 @@ use crate::workload::Message;
 use crate::world::Config;
 
 /// Rows 1 to 3. Queues are bound in time: at 400 Gb/s by four times the bytes.
-pub fn small(lines: &mut Lines, _: &Options) {
+pub fn small(lines: &mut Lines, options: &Options) {
     for gbps in [100, 400] {
         let scale = f64::from(gbps) / 100.0;
-        let run = |n, scheme: Scheme| Case::Incast(n).run_at(gbps, scheme.reference(), 1);
+        let run = |n, scheme: Scheme| Case::Incast(n).run_at(gbps, options.config(scheme), 1);
         let o = run(2, Scheme::Auto);
         let name = format!("{gbps}G 2:1");
         lines.at_least(1, &format!("{name} E goodput %"), o.goodput, 94.0);
@@ -44,10 +44,10 @@ pub fn small(lines: &mut Lines, _: &Options) {
 }
 
 /// Row 4: from 64 to 1024 senders, spread over a fat-tree so that no switch has 1025 ports.
-pub fn graceful(lines: &mut Lines, _: &Options) {
+pub fn graceful(lines: &mut Lines, options: &Options) {
     let mut last = f64::NAN;
     for fan_in in [64u32, 128, 256, 512, 1024] {
-        let o = wide_incast(fan_in, Scheme::Auto.reference());
+        let o = wide_incast(fan_in, options.config(Scheme::Auto));
         lines.at_least(4, &format!("{fan_in}:1 E goodput %"), o.goodput, 90.0);
         lines.at_most(4, &format!("{fan_in}:1 E pauses"), o.pauses as f64, 0.0);
         lines.at_most(4, &format!("{fan_in}:1 E sent again %"), o.resent, 0.1);
@@ -60,7 +60,7 @@ pub fn graceful(lines: &mut Lines, _: &Options) {
     let lossy = Config {
         loss: 1e-4,
         selective: true,
-        ..Scheme::Auto.reference()
+        ..options.config(Scheme::Auto)
     };
     let o = wide_incast(256, lossy);
     lines.at_least(

@@ -8,37 +8,35 @@ use crate::queue::Time;
 use crate::scheme::Scheme;
 use crate::topo::{Link, Topology};
 use crate::workload::Message;
-use crate::world::World;
+use crate::world::{Config, World};
 
 /// Incasts, a victim, and a parking lot.
-pub fn rows(lines: &mut Lines, _: &Options) {
+pub fn rows(lines: &mut Lines, options: &Options) {
     for fan_in in [2, 8, 64, 256] {
-        let o = Case::Incast(fan_in).run(Scheme::IbAuto.reference(), 1);
+        let o = Case::Incast(fan_in).run(options.config(Scheme::IbAuto), 1);
         lines.at_least(14, &format!("{fan_in}:1 IB goodput %"), o.goodput, 94.0);
         lines.at_least(14, &format!("{fan_in}:1 IB Jain"), o.jain, 0.95);
+        let a10 = Case::Incast(fan_in).run(options.config(Scheme::IbCca), 1);
+        let what = format!("{fan_in}:1 IB: packets dropped with either");
+        lines.at_most(14, &what, (o.drops + a10.drops) as f64, 0.0);
     }
     for scheme in [Scheme::IbAuto, Scheme::IbCca] {
         let name = scheme.name();
-        let o = Case::Victim.run(scheme.reference(), 1);
+        let o = Case::Victim.run(options.config(scheme), 1);
         lines.at_least(14, &format!("{name}: victim % of its link"), o.victim, 90.0);
         lines.at_least(14, &format!("{name}: contributors, Jain"), o.jain, 0.95);
         let what = format!("{name}: victim's port, PortXmitWait % of its time");
-        lines.at_most(14, &what, victim_wait(scheme), 5.0);
+        lines.at_most(14, &what, victim_wait(options.config(scheme)), 5.0);
         let what = format!("{name}: parking lot, largest over smallest share");
-        lines.at_most(14, &what, parking_lot(scheme), 1.2);
+        lines.at_most(14, &what, parking_lot(options.config(scheme)), 1.2);
     }
 }
 
 /// Time for which the port of the victim waited for credits until the victim is complete, in
 /// percent.
-fn victim_wait(scheme: Scheme) -> f64 {
+fn victim_wait(config: Config) -> f64 {
     let (topology, messages, _) = Case::Victim.build(100);
-    let mut world = World::new(
-        &topology,
-        scheme.reference(),
-        Box::new(messages.into_iter()),
-        1,
-    );
+    let mut world = World::new(&topology, config, Box::new(messages.into_iter()), 1);
     let mut at: Time = 0;
     while at < 200_000_000_000 && !world.done.iter().any(|done| done.message.tag == 1) {
         at += 10_000_000;
@@ -48,7 +46,7 @@ fn victim_wait(scheme: Scheme) -> f64 {
 }
 
 /// Four switches in a row with a sender each, all to one receiver behind the last.
-fn parking_lot(scheme: Scheme) -> f64 {
+fn parking_lot(config: Config) -> f64 {
     const SWITCHES: u32 = 4;
     let hosts = SWITCHES + 1;
     let link = |a, b| Link {
@@ -74,7 +72,7 @@ fn parking_lot(scheme: Scheme) -> f64 {
         bytes: 100_000_000,
         tag: 0,
     });
-    let mut world = World::new(&topology, scheme.reference(), Box::new(messages), 1);
+    let mut world = World::new(&topology, config, Box::new(messages), 1);
     // The first millisecond is the start, and is not looked at.
     world.run(1_000_000_000);
     let before: Vec<u64> = (0..SWITCHES).map(|flow| world.received(flow)).collect();

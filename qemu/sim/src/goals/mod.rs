@@ -12,9 +12,12 @@ mod shared;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{ensure, Result};
 use comfy_table::{presets::ASCII_MARKDOWN, Table};
 use serde::Serialize;
+
+use crate::scheme::Scheme;
+use crate::world::Config;
 
 /// What to run.
 #[derive(Clone, Debug, clap::Args)]
@@ -22,9 +25,16 @@ pub struct Options {
     /// Also the rows on fat-trees, which take minutes.
     #[arg(long)]
     pub clusters: bool,
-    /// Milliseconds of warm-up and of measurement on fat-trees.
-    #[arg(long, default_value_t = 5)]
+    /// Milliseconds of measurement on fat-trees, after 5 of warm-up.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub ms: u64,
+    /// Seed of the traffic on fat-trees, and of marking everywhere.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// The default with the acknowledgements of Qiao devices in all rows. Otherwise rows that are
+    /// compared with published numbers have one per packet, as those.
+    #[arg(long)]
+    pub device_acks: bool,
     /// Print JSON.
     #[arg(long, conflicts_with = "csv")]
     json: bool,
@@ -62,6 +72,16 @@ impl Line {
     }
 }
 
+impl Options {
+    /// The settings of `scheme` in these runs.
+    fn config(&self, scheme: Scheme) -> Config {
+        Config {
+            device_acks: self.device_acks,
+            ..scheme.reference()
+        }
+    }
+}
+
 struct Lines(Vec<Line>);
 
 impl Lines {
@@ -88,7 +108,7 @@ impl Lines {
 
 /// Runs and prints; exit status 1 if a goal is missed.
 pub fn run(options: Options) -> Result<ExitCode> {
-    let lines = measure(&options);
+    let lines = measure(&options)?;
     let missed = lines.iter().filter(|line| !line.met()).count();
     if options.json {
         println!("{}", serde_json::to_string_pretty(&lines)?);
@@ -105,8 +125,8 @@ pub fn run(options: Options) -> Result<ExitCode> {
     })
 }
 
-/// Measures all rows that were asked for.
-pub fn measure(options: &Options) -> Vec<Line> {
+/// Measures all rows that were asked for; fails if a row is not there to be measured.
+pub fn measure(options: &Options) -> Result<Vec<Line>> {
     type Part = (&'static [u32], fn(&mut Lines, &Options));
     const PARTS: [Part; 14] = [
         (&[1, 2, 3], incast::small),
@@ -125,6 +145,12 @@ pub fn measure(options: &Options) -> Vec<Line> {
         (&[17], sensitivity::grid),
     ];
     let mut lines = Lines(Vec::new());
+    for row in &options.rows {
+        let here = PARTS.iter().any(|(rows, _)| rows.contains(row));
+        ensure!(here, "the goal table has no row {row}");
+        let large = (10..=13).contains(row) && !options.clusters;
+        ensure!(!large, "row {row} runs with --clusters only");
+    }
     for (rows, part) in PARTS {
         let wanted = |row| options.rows.is_empty() || options.rows.contains(row);
         if rows.iter().any(wanted) {
@@ -132,7 +158,7 @@ pub fn measure(options: &Options) -> Vec<Line> {
         }
     }
     lines.0.sort_by_key(|line| line.row);
-    lines.0
+    Ok(lines.0)
 }
 
 /// Goals as CSV.
@@ -173,8 +199,8 @@ pub fn table(lines: &[Line]) -> Table {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::micro::Case;
-    use crate::scheme::Scheme;
 
     #[test]
     fn the_default_holds_what_the_documentation_says() {

@@ -16,10 +16,10 @@ const US: Time = 1_000_000;
 const HOST: Time = 6 * US;
 
 /// Row 15.
-pub fn driver(lines: &mut Lines, _: &Options) {
+pub fn driver(lines: &mut Lines, options: &Options) {
     let base = Config {
         host: HOST,
-        ..Scheme::Auto.reference()
+        ..options.config(Scheme::Auto)
     };
     let run = |config| Case::Incast(8).run(config, 1);
     let prompt = run(base);
@@ -43,7 +43,7 @@ pub fn driver(lines: &mut Lines, _: &Options) {
         let what = format!("8:1 E pauses at a stall of {stall} us");
         lines.at_most(15, &what, o.pauses as f64, 0.0);
     }
-    let death = driver_death();
+    let death = driver_death(options.config(Scheme::Auto));
     lines.at_most(
         15,
         "us from the first event without an answer to fallback",
@@ -67,7 +67,7 @@ struct Death {
 
 /// The drivers of all hosts die while eight flows share a link. Half of the flows end soon, so
 /// that the windows left behind are too small, and eight new ones come.
-fn driver_death() -> Death {
+fn driver_death(base: Config) -> Death {
     const DEATH: Time = 300 * US;
     let topology = Topology::single(9, 100, 1000);
     let message = |src, start, bytes| Message {
@@ -85,7 +85,7 @@ fn driver_death() -> Death {
     let config = Config {
         host: HOST,
         death: Some(DEATH),
-        ..Scheme::Auto.reference()
+        ..base
     };
     let mut world = World::new(&topology, config, Box::new(messages.into_iter()), 1);
     world.run(100 * MS);
@@ -108,9 +108,9 @@ fn driver_death() -> Death {
 }
 
 /// Row 16: as many flows of an adapter's DCQCN as of the default at one link.
-pub fn coexistence(lines: &mut Lines, _: &Options) {
+pub fn coexistence(lines: &mut Lines, options: &Options) {
     for pairs in [1, 4] {
-        let share = share_of_link(pairs);
+        let share = share_of_link(options.config(Scheme::Auto), pairs);
         let name = format!("{pairs} and {pairs} of DCQCN: share of the default %");
         lines.at_least(16, &name, share, 35.0);
         lines.at_most(16, &name, share, 65.0);
@@ -118,7 +118,7 @@ pub fn coexistence(lines: &mut Lines, _: &Options) {
 }
 
 /// Part of what is taken in that is the default's, in percent, from 2 to 10 ms.
-fn share_of_link(pairs: u32) -> f64 {
+fn share_of_link(base: Config, pairs: u32) -> f64 {
     let topology = Topology::single(2 * pairs + 1, 100, 1000);
     let messages = (0..2 * pairs).map(move |src| Message {
         start: 0,
@@ -129,7 +129,7 @@ fn share_of_link(pairs: u32) -> f64 {
     });
     let config = Config {
         rival: Some(Scheme::Dcqcn.reference().tuning),
-        ..Scheme::Auto.reference()
+        ..base
     };
     let mut world = World::new(&topology, config, Box::new(messages), 1);
     let taken = |world: &World| (0..2 * pairs).map(|flow| world.received(flow)).collect();
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn adapters_go_on_without_their_drivers() {
-        let death = driver_death();
+        let death = driver_death(Scheme::Auto.reference());
         assert!(death.us <= 1000.0 && death.goodput >= 80.0);
     }
 }

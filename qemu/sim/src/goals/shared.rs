@@ -15,9 +15,9 @@ use crate::workload::Message;
 use crate::world::{Config, Slow, World};
 
 /// Row 5.
-pub fn all_to_all(lines: &mut Lines, _: &Options) {
+pub fn all_to_all(lines: &mut Lines, options: &Options) {
     for (hosts, gbps) in [(16, 100), (16, 400), (128, 100)] {
-        let o = Case::AllToAll(hosts).run_at(gbps, Scheme::Auto.reference(), 1);
+        let o = Case::AllToAll(hosts).run_at(gbps, options.config(Scheme::Auto), 1);
         let name = format!("{gbps}G all-to-all {hosts} E");
         lines.at_least(5, &format!("{name} % of ideal"), o.goodput, 91.0);
         lines.at_least(5, &format!("{name} Jain"), o.jain, 0.99);
@@ -30,12 +30,12 @@ pub fn all_reduce(lines: &mut Lines, options: &Options) {
     if options.clusters {
         sizes.push((Topology::fat_tree(8, 8, 16, 100, 400), 16));
     }
-    // Real numbers: no rounding of the reference simulator, and not an acknowledgement per packet,
-    // which alone would take 5 % of a link that is used both ways.
+    // Real numbers: no rounding of the reference simulator, and no acknowledgement per packet, which
+    // alone takes 5 % of a link that is used both ways.
     let config = Config {
         floor_ns: false,
-        ack_every: 16,
-        ..Scheme::Auto.reference()
+        device_acks: true,
+        ..options.config(Scheme::Auto)
     };
     for (topology, steps) in sizes {
         let hosts = topology.hosts;
@@ -58,9 +58,9 @@ pub fn all_reduce(lines: &mut Lines, options: &Options) {
 }
 
 /// Row 7.
-pub fn victim(lines: &mut Lines, _: &Options) {
+pub fn victim(lines: &mut Lines, options: &Options) {
     for gbps in [100, 400] {
-        let o = Case::Victim.run_at(gbps, Scheme::Auto.reference(), 1);
+        let o = Case::Victim.run_at(gbps, options.config(Scheme::Auto), 1);
         let name = format!("{gbps}G victim E");
         lines.at_least(7, &format!("{name} % of its link"), o.victim, 94.0);
         let makespan = o.fct_max / 1000.0;
@@ -134,14 +134,14 @@ fn done_at(world: &World, tag: u8) -> Time {
 }
 
 /// Row 8: X takes half of what its link brings, then nothing for 10 ms.
-pub fn slow_receiver(lines: &mut Lines, _: &Options) {
+pub fn slow_receiver(lines: &mut Lines, options: &Options) {
     let slow = |percent, stop| Config {
         slow: Some(Slow {
             host: 4,
             percent,
             stop,
         }),
-        ..Scheme::Auto.reference()
+        ..options.config(Scheme::Auto)
     };
     let half = slow_run(slow(50, None));
     lines.at_least(
@@ -171,14 +171,14 @@ pub fn slow_receiver(lines: &mut Lines, _: &Options) {
             percent: 50,
             stop: None,
         }),
-        ..Scheme::Off.reference()
+        ..options.config(Scheme::Off)
     });
     let what = "victim % of its link, X half as fast, flow control only";
     lines.at_most(8, what, without.victim, 50.0);
 }
 
 /// Row 9: one flow alone, a second one joins, and leaves again.
-pub fn convergence(lines: &mut Lines, _: &Options) {
+pub fn convergence(lines: &mut Lines, options: &Options) {
     for gbps in [100, 400] {
         for (mode, scheme, leave) in [
             ("E", Scheme::Auto, 30.0),
@@ -186,7 +186,7 @@ pub fn convergence(lines: &mut Lines, _: &Options) {
             ("I", Scheme::AutoInt, 3.0),
         ] {
             let topology = Topology::single(3, gbps, 1000);
-            let pair = two_flows(&topology, [2, 2], scheme.reference());
+            let pair = two_flows(&topology, [2, 2], options.config(scheme));
             let what = format!("{gbps}G join {mode} RTT to within 20 % of fair");
             lines.at_most(9, &what, pair.join, 20.0);
             let what = format!("{gbps}G leave {mode} RTT to 90 % of the freed rate");

@@ -46,11 +46,11 @@ impl Tuning {
 
     /// The values that Qiao ships, since the specification gives none.
     pub const SHIPPED: Self = Self {
-        timer: 4,
+        timer: 2,
         increase: 1,
         limit: 127,
         min: 0,
-        table: Table::Square(8),
+        table: Table::Square(22),
     };
 }
 

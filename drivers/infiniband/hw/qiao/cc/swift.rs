@@ -72,7 +72,8 @@ impl Algorithm for Swift {
             state.increase(port, event.acked);
         }
         let most = port.bdp().saturating_mul(2 << WINDOW_SHIFT);
-        state.window = state.window.clamp(port.mtu.max(1) >> 2, most.max(port.mtu));
+        // Not `clamp`, which panics should the bounds be the wrong way round.
+        state.window = state.window.max(port.mtu >> 2).min(most.max(port.mtu));
         let full = u64::from(port.bytes_in(state.rtt_ns)) << WINDOW_SHIFT;
         Action {
             rate: Rate::new(clamp_u32(div(u64::from(state.window) << 24, full.max(1)))),
