@@ -85,11 +85,10 @@ impl Access {
     pub const REMOTE_READ: Self = Self(bindings::ib_access_flags_IB_ACCESS_REMOTE_READ);
     /// The device may do atomic operations of peers.
     pub const REMOTE_ATOMIC: Self = Self(bindings::ib_access_flags_IB_ACCESS_REMOTE_ATOMIC);
-    /// The device may flush for peers, to visibility and to persistence.
-    pub const FLUSH: Self = Self(
-        bindings::ib_access_flags_IB_ACCESS_FLUSH_GLOBAL
-            | bindings::ib_access_flags_IB_ACCESS_FLUSH_PERSISTENT,
-    );
+    /// The device may flush for peers, to visibility.
+    pub const FLUSH_GLOBAL: Self = Self(bindings::ib_access_flags_IB_ACCESS_FLUSH_GLOBAL);
+    /// The device may flush for peers, to persistence.
+    pub const FLUSH_PERSISTENT: Self = Self(bindings::ib_access_flags_IB_ACCESS_FLUSH_PERSISTENT);
     /// Hints that a driver may ignore: those that are declared optional, and huge pages.
     const HINTS: u32 =
         bindings::ib_access_flags_IB_ACCESS_OPTIONAL | bindings::ib_access_flags_IB_ACCESS_HUGETLB;
@@ -242,6 +241,10 @@ pub struct DeviceAttr {
     pub max_qp_init_rd_atom: u32,
     /// Atomic operations.
     pub atomic_cap: AtomicCap,
+    /// ATOMIC WRITE (IBTA annex A19).
+    pub atomic_write: bool,
+    /// FLUSH to visibility (IBTA annex A19).
+    pub flush_global: bool,
     /// Entries of the P_Key table.
     pub max_pkeys: u16,
     /// Time to acknowledge: 4.096 µs * 2^n.
@@ -254,6 +257,20 @@ impl DeviceAttr {
     const CAP_FLAGS: u64 = (bindings::ib_device_cap_flags_IB_DEVICE_PORT_ACTIVE_EVENT
         | bindings::ib_device_cap_flags_IB_DEVICE_SYS_IMAGE_GUID
         | bindings::ib_device_cap_flags_IB_DEVICE_RC_RNR_NAK_GEN) as u64;
+
+    fn cap_flags(&self) -> u64 {
+        // CAST: The flags are those of a mask of 64 bits.
+        let flag = |has, flag| if has { flag as u64 } else { 0 };
+        Self::CAP_FLAGS
+            | flag(
+                self.atomic_write,
+                bindings::ib_device_cap_flags_IB_DEVICE_ATOMIC_WRITE,
+            )
+            | flag(
+                self.flush_global,
+                bindings::ib_device_cap_flags_IB_DEVICE_FLUSH_GLOBAL,
+            )
+    }
 
     /// Writes to the fields of `raw`, which the core has cleared.
     pub(super) fn write_to(&self, raw: &mut bindings::ib_device_attr) {
@@ -280,7 +297,7 @@ impl DeviceAttr {
         raw.atomic_cap = self.atomic_cap as u32;
         raw.max_pkeys = self.max_pkeys;
         raw.local_ca_ack_delay = self.local_ca_ack_delay;
-        raw.device_cap_flags = Self::CAP_FLAGS;
+        raw.device_cap_flags = self.cap_flags();
     }
 }
 

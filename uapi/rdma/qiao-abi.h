@@ -19,6 +19,8 @@
 
 struct qiao_alloc_ucontext_resp {
 	__aligned_u64 comp_mask;
+	/* Features of the part, as the interface numbers them. */
+	__aligned_u64 features;
 	/* Largest inline data of a send request in bytes. */
 	__u32 max_inline;
 	/* Largest number of data segments of a request. */

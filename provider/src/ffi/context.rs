@@ -23,6 +23,8 @@ struct Context {
 /// What a context has of its own.
 pub(super) struct Inner {
     fd: c_int,
+    /// What the device can do; bits in `qiao_hw::caps::feature`.
+    pub(super) features: u64,
     /// What the device has for queues.
     pub(super) limits: Limits,
     /// Doorbell pages by their offset for mmap().
@@ -123,6 +125,7 @@ unsafe fn open(context: *mut Context, fd: c_int) -> Result<(), Errno> {
     })?;
     let inner = Inner {
         fd,
+        features: response.driver.features,
         limits: limits(&response.driver),
         pages: Mutex::default(),
     };

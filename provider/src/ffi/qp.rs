@@ -139,11 +139,15 @@ unsafe fn create_any(
 ) -> Result<*mut ibv_qp, Errno> {
     // SAFETY: By the safety requirements.
     let device = unsafe { context::inner(context) };
-    let shape = shape(attr, &device.limits)?;
     let operations =
         (attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0).then_some(attr.send_ops_flags);
     if let Some(asked) = operations {
-        qp_ex::check(asked, shape.ty)?;
+        let cap = &mut attr.cap;
+        cap.max_inline_data = cap.max_inline_data.max(qp_ex::inline_needs(asked));
+    }
+    let shape = shape(attr, &device.limits)?;
+    if let Some(asked) = operations {
+        qp_ex::check(asked, shape.ty, device.features)?;
     }
     let object = QpObject::create(|base| {
         let buffer = Buffer::new(shape.layout.size())?;

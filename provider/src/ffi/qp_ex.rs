@@ -12,12 +12,15 @@ use crate::qp::Qp;
 use crate::wr::SendWr;
 use crate::Errno;
 use qiao_hw::qp::QpType;
-use qiao_hw::wqe::{send_flag, AtomicSeg, RemoteSeg, SendHead, SendOpcode};
+use qiao_hw::wqe::{send_flag, AtomicSeg, FlushSeg, RemoteSeg, SendHead, SendOpcode};
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
+/// Bytes of an atomic's operand.
+const ATOMIC_SIZE: u32 = 8;
+
 /// Operations by the flag that a program asks for them with.
-const OPERATIONS: [(ibv_qp_create_send_ops_flags, SendOpcode); 7] = [
+const OPERATIONS: [(ibv_qp_create_send_ops_flags, SendOpcode); 9] = [
     (IBV_QP_EX_WITH_RDMA_WRITE, SendOpcode::RdmaWrite),
     (IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, SendOpcode::RdmaWriteImm),
     (IBV_QP_EX_WITH_SEND, SendOpcode::Send),
@@ -25,22 +28,35 @@ const OPERATIONS: [(ibv_qp_create_send_ops_flags, SendOpcode); 7] = [
     (IBV_QP_EX_WITH_RDMA_READ, SendOpcode::RdmaRead),
     (IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, SendOpcode::CompareSwap),
     (IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, SendOpcode::FetchAdd),
+    (IBV_QP_EX_WITH_ATOMIC_WRITE, SendOpcode::AtomicWrite),
+    (IBV_QP_EX_WITH_FLUSH, SendOpcode::Flush),
 ];
 
-/// Checks that a queue pair of this type has all operations that a program asks for.
+/// Checks that a queue pair of this type, of a device with these features, has all operations that a
+/// program asks for.
 ///
 /// # Errors
 ///
 /// EOPNOTSUPP.
-pub(super) fn check(asked: u64, ty: QpType) -> Result<(), Errno> {
+pub(super) fn check(asked: u64, ty: QpType, features: u64) -> Result<(), Errno> {
     let has = OPERATIONS
         .iter()
-        .filter(|(_, opcode)| opcode.is_for(ty))
+        .filter(|(_, opcode)| opcode.is_for(ty) && opcode.needs() & !features == 0)
         .fold(0, |all, (flag, _)| all | u64::from(*flag));
     if asked & !has != 0 {
         return Err(libc::EOPNOTSUPP);
     }
     Ok(())
+}
+
+/// Returns the inline data that the operations themselves need.
+pub(super) fn inline_needs(asked: u64) -> u32 {
+    // `wr_atomic_write` copies its operand when it is called.
+    if asked & u64::from(IBV_QP_EX_WITH_ATOMIC_WRITE) != 0 {
+        ATOMIC_SIZE
+    } else {
+        0
+    }
 }
 
 /// Fills in the entry points of the operations that were asked for.
@@ -67,6 +83,8 @@ pub(super) fn fill(qp: &mut ibv_qp_ex, asked: u64, ty: QpType) {
             SendOpcode::RdmaRead => qp.wr_rdma_read = Some(rdma_read),
             SendOpcode::CompareSwap => qp.wr_atomic_cmp_swp = Some(atomic_cmp_swp),
             SendOpcode::FetchAdd => qp.wr_atomic_fetch_add = Some(atomic_fetch_add),
+            SendOpcode::AtomicWrite => qp.wr_atomic_write = Some(atomic_write),
+            SendOpcode::Flush => qp.wr_flush = Some(flush),
             _ => unreachable!("not in the table"),
         }
     }
@@ -170,6 +188,40 @@ unsafe extern "C" fn atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, addr: u64, 
     };
     // SAFETY: As in `send`.
     unsafe { build(qp, SendOpcode::FetchAdd, fill) };
+}
+
+unsafe extern "C" fn atomic_write(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    addr: u64,
+    operand: *const c_void,
+) {
+    let fill = |head: &mut SendHead| head.remote = Some(RemoteSeg::new(addr, rkey));
+    // SAFETY: As in `send`.
+    unsafe { build(qp, SendOpcode::AtomicWrite, fill) };
+    // SAFETY: As in `send`; the caller vouches for eight bytes at `operand` (ibv_wr_post(3)).
+    unsafe { set_inline_data(qp, operand.cast_mut(), ATOMIC_SIZE as usize) };
+}
+
+unsafe extern "C" fn flush(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    addr: u64,
+    length: usize,
+    placement: u8,
+    level: u8,
+) {
+    // A length that the device cannot say is one of no region: the peer refuses it.
+    let length = u32::try_from(length).unwrap_or(u32::MAX);
+    let fill = |head: &mut SendHead| {
+        let mut seg = FlushSeg::zeroed();
+        seg.length.set(length);
+        (seg.placement, seg.level) = (placement, level);
+        head.remote = Some(RemoteSeg::new(addr, rkey));
+        head.flush = Some(seg);
+    };
+    // SAFETY: As in `send`.
+    unsafe { build(qp, SendOpcode::Flush, fill) };
 }
 
 unsafe extern "C" fn set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, qkey: u32) {

@@ -104,12 +104,16 @@ pub(super) unsafe fn send_wr(wr: &ibv_send_wr, ty: QpType) -> Result<(SendWr, Sg
         IBV_WR_RDMA_READ => SendOpcode::RdmaRead,
         IBV_WR_ATOMIC_CMP_AND_SWP => SendOpcode::CompareSwap,
         IBV_WR_ATOMIC_FETCH_AND_ADD => SendOpcode::FetchAdd,
+        IBV_WR_ATOMIC_WRITE => SendOpcode::AtomicWrite,
         _ => return Err(libc::EINVAL),
     };
     // SAFETY: The members of the unions are plain integers; the opcode says which one counts.
     let (imm, remote, atomic) = unsafe {
         let remote = match opcode {
-            SendOpcode::RdmaWrite | SendOpcode::RdmaWriteImm | SendOpcode::RdmaRead => {
+            SendOpcode::RdmaWrite
+            | SendOpcode::RdmaWriteImm
+            | SendOpcode::RdmaRead
+            | SendOpcode::AtomicWrite => {
                 Some(RemoteSeg::new(wr.wr.rdma.remote_addr, wr.wr.rdma.rkey))
             }
             SendOpcode::CompareSwap | SendOpcode::FetchAdd => {

@@ -403,6 +403,8 @@ impl HcaConfig {
                 | feature::UC
                 | feature::UD
                 | feature::ATOMIC
+                | feature::ATOMIC_WRITE
+                | feature::FLUSH
                 | feature::CQ_RESIZE
                 | feature::MAD,
         );

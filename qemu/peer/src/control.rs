@@ -33,6 +33,8 @@ pub enum Opcode {
     CompareSwap,
     /// Fetch and add.
     FetchAdd,
+    /// ATOMIC WRITE.
+    AtomicWrite,
 }
 
 /// A request with its number.

@@ -157,6 +157,7 @@ impl Endpoint {
             imm: post.imm.unwrap_or(0).to_be_bytes(),
             remote: post.remote,
             atomic: post.atomic,
+            flush: None,
             datagram,
             data: Data::Sges(vec![segment(post.place)]),
             length: post.place.length,
@@ -200,6 +201,7 @@ fn send_opcode(opcode: Opcode, imm: bool) -> SendOpcode {
         (Opcode::Read, _) => SendOpcode::RdmaRead,
         (Opcode::CompareSwap, _) => SendOpcode::CompareSwap,
         (Opcode::FetchAdd, _) => SendOpcode::FetchAdd,
+        (Opcode::AtomicWrite, _) => SendOpcode::AtomicWrite,
     }
 }
 

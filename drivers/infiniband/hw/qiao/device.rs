@@ -104,7 +104,7 @@ impl rdma::Driver for Qiao {
         let caps = cx.data().hca().caps();
         let max_qp = pow2(caps.log_max_qp).saturating_sub(FIRST_QPN);
         let max_sge = u32::from(caps.max_sge.get());
-        let atomic = caps.features.get() & feature::ATOMIC != 0;
+        let has = |feature| caps.features.get() & feature != 0;
         Ok(DeviceAttr {
             fw_ver: caps.fw_version.get(),
             sys_image_guid: Guid(caps.sys_image_guid.get()),
@@ -127,11 +127,13 @@ impl rdma::Driver for Qiao {
             max_qp_rd_atom: u32::from(caps.max_dest_rd_atomic),
             max_res_rd_atom: max_qp.saturating_mul(u32::from(caps.max_dest_rd_atomic)),
             max_qp_init_rd_atom: u32::from(caps.max_rd_atomic),
-            atomic_cap: if atomic {
+            atomic_cap: if has(feature::ATOMIC) {
                 AtomicCap::Device
             } else {
                 AtomicCap::None
             },
+            atomic_write: has(feature::ATOMIC_WRITE),
+            flush_global: has(feature::FLUSH),
             max_pkeys: cx.data().ports.max_pkeys(),
             local_ca_ack_delay: caps.local_ack_delay,
         })

@@ -19,6 +19,7 @@ use kernel::{
     }, //
 };
 use qiao_hw::{
+    caps::feature,
     cmd::{
         mkey_flag,
         CreateMkey,
@@ -68,11 +69,13 @@ impl KeyVariants {
 
 /// Rights that the device knows. Access by the owner of the region to write is one of them, to read
 /// is always allowed.
-const RIGHTS: [(Access, u32); 4] = [
+const RIGHTS: [(Access, u32); 6] = [
     (Access::LOCAL_WRITE, access::LOCAL_WRITE),
     (Access::REMOTE_WRITE, access::REMOTE_WRITE),
     (Access::REMOTE_READ, access::REMOTE_READ),
     (Access::REMOTE_ATOMIC, access::REMOTE_ATOMIC),
+    (Access::FLUSH_GLOBAL, access::FLUSH_GLOBAL),
+    (Access::FLUSH_PERSISTENT, access::FLUSH_PERSISTENT),
 ];
 
 /// Returns all rights that the device knows.
@@ -93,9 +96,10 @@ fn bits(wanted: Access) -> u32 {
 ///
 /// # Errors
 ///
-/// `EOPNOTSUPP` if there is one that the device does not know, and that is not a mere hint.
+/// `EOPNOTSUPP` if there is one that no region can have, and that is not a mere hint.
 pub(crate) fn rights(wanted: Access) -> Result<u32> {
-    if wanted.beyond(known()) != 0 {
+    // What a device has no feature for the core has refused already.
+    if wanted.beyond(known()) != 0 || wanted.contains(Access::FLUSH_PERSISTENT) {
         return Err(EOPNOTSUPP);
     }
     Ok(bits(wanted))
@@ -103,19 +107,25 @@ pub(crate) fn rights(wanted: Access) -> Result<u32> {
 
 /// Returns rights of the peer of a queue pair as the device takes them.
 ///
-/// To let a peer flush, which the device can not do, is to let it do nothing.
+/// To let a peer flush is to let it do nothing if the device, with these `features`, can not.
 ///
 /// # Errors
 ///
 /// As for [`rights`].
-pub(crate) fn peer_rights(wanted: Access) -> Result<u32> {
+pub(crate) fn peer_rights(wanted: Access, features: u64) -> Result<u32> {
     /// A local one is the business of the memory region.
     const REMOTE: u32 = access::REMOTE_WRITE | access::REMOTE_READ | access::REMOTE_ATOMIC;
+    const FLUSH: u32 = access::FLUSH_GLOBAL | access::FLUSH_PERSISTENT;
 
-    if wanted.beyond(known().union(Access::FLUSH)) != 0 {
+    if wanted.beyond(known()) != 0 {
         return Err(EOPNOTSUPP);
     }
-    Ok(bits(wanted) & REMOTE)
+    let possible = if features & feature::FLUSH != 0 {
+        REMOTE | FLUSH
+    } else {
+        REMOTE
+    };
+    Ok(bits(wanted) & possible)
 }
 
 impl Mr {

@@ -381,7 +381,8 @@ impl Qp {
         to.rq_psn.set(from.rq_psn);
         to.sq_psn.set(from.sq_psn);
         to.dest_qpn.set(from.dest_qpn);
-        to.access.set(peer_rights(from.access)?);
+        to.access
+            .set(peer_rights(from.access, caps.features.get())?);
         to.pkey_index.set(from.pkey_index);
         to.port = u8::try_from(from.port)?;
         to.path_mtu = from.path_mtu.map_or(0, |mtu| mtu as u8);

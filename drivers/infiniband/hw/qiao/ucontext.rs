@@ -64,6 +64,7 @@ impl Context {
 fn response(caps: &Caps) -> qiao_alloc_ucontext_resp {
     qiao_alloc_ucontext_resp {
         comp_mask: 0,
+        features: caps.features.get(),
         max_inline: u32::from(caps.max_inline.get()),
         max_sge: u32::from(caps.max_sge.get()),
         log_max_sq_blocks: caps.log_max_sq_blocks,

@@ -113,6 +113,9 @@ mod tests {
             operation,
         );
         let ext = operation.ext();
+        if ext.feth {
+            b = b.header(&Feth::new(1, 2));
+        }
         if ext.reth {
             b = b.header(&Reth::new_zeroed());
         }
@@ -136,7 +139,7 @@ mod tests {
     }
 
     fn operation() -> impl Strategy<Value = Operation> {
-        (0u8..=23).prop_filter_map("reserved", |bits| opcode::unpack(bits).map(|(_, op)| op))
+        (0u8..=31).prop_filter_map("reserved", |bits| opcode::unpack(bits).map(|(_, op)| op))
     }
 
     proptest! {

@@ -140,6 +140,35 @@ impl Bth {
 }
 
 header! {
+    /// FLUSH extended transport header (IBTA annex A19): comes before the RDMA one.
+    pub struct Feth[4] {
+        /// Bits 5:4 selectivity level, 3:0 placement type.
+        pub level_placement: U32,
+    }
+}
+
+impl Feth {
+    /// Makes the header from level, 2 bits, and placement, 4 bits.
+    pub fn new(level: u8, placement: u8) -> Self {
+        Self {
+            level_placement: ((u32::from(level & 3) << 4) | u32::from(placement & 0xf)).into(),
+        }
+    }
+
+    /// Returns the selectivity level.
+    pub fn level(&self) -> u8 {
+        // CAST: 2 bits.
+        ((self.level_placement.get() >> 4) & 3) as u8
+    }
+
+    /// Returns the placement type.
+    pub fn placement(&self) -> u8 {
+        // CAST: 4 bits.
+        (self.level_placement.get() & 0xf) as u8
+    }
+}
+
+header! {
     /// RDMA extended transport header (IBTA 9.3.3).
     pub struct Reth[16] {
         /// Virtual address.

@@ -19,7 +19,8 @@ pub use crc::{icrc, vcrc};
 pub use frame::Frame;
 pub(crate) use header::header;
 pub use header::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Grh, Ieth, ImmDt, Lrh, Reth, BTH_ACK_REQ, BTH_SE,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Grh, Ieth, ImmDt, Lrh, Reth, BTH_ACK_REQ,
+    BTH_SE,
 };
 pub use opcode::{Ext, Operation, Transport};
 pub use parse::{Packet, WireError};

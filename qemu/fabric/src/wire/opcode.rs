@@ -15,7 +15,10 @@ pub enum Transport {
 
 /// Operation of a packet: bits 4:0 of the opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are those of IBTA table 38")]
+#[expect(
+    missing_docs,
+    reason = "the names are those of IBTA table 38 and annex A19"
+)]
 pub enum Operation {
     SendFirst = 0,
     SendMiddle = 1,
@@ -40,6 +43,8 @@ pub enum Operation {
     FetchAdd = 20,
     SendLastInvalidate = 22,
     SendOnlyInvalidate = 23,
+    Flush = 28,
+    AtomicWrite = 29,
 }
 
 /// Extended headers that a packet carries.
@@ -59,6 +64,8 @@ pub struct Ext {
     pub ieth: bool,
     /// Datagram extended transport header.
     pub deth: bool,
+    /// FLUSH extended transport header.
+    pub feth: bool,
 }
 
 impl Transport {
@@ -74,7 +81,7 @@ impl Transport {
 
 impl Operation {
     /// All operations that this fabric carries.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 25] = [
         Self::SendFirst,
         Self::SendMiddle,
         Self::SendLast,
@@ -98,6 +105,8 @@ impl Operation {
         Self::FetchAdd,
         Self::SendLastInvalidate,
         Self::SendOnlyInvalidate,
+        Self::Flush,
+        Self::AtomicWrite,
     ];
 
     fn from_bits(bits: u8) -> Option<Self> {
@@ -127,7 +136,10 @@ impl Operation {
     pub fn ext(self) -> Ext {
         use Operation::*;
         Ext {
-            reth: matches!(self, WriteFirst | WriteOnly | WriteOnlyImm | ReadRequest),
+            reth: matches!(
+                self,
+                WriteFirst | WriteOnly | WriteOnlyImm | ReadRequest | Flush | AtomicWrite
+            ),
             aeth: matches!(
                 self,
                 ReadResponseFirst
@@ -144,6 +156,7 @@ impl Operation {
             ),
             ieth: matches!(self, SendLastInvalidate | SendOnlyInvalidate),
             deth: false,
+            feth: self == Flush,
         }
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
 use super::{
-    crc, opcode, Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Grh, Ieth, ImmDt, Lrh, Operation, Reth,
-    Transport, CRC_SIZE, MIN_PACKET,
+    crc, opcode, Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Grh, Ieth, ImmDt, Lrh, Operation,
+    Reth, Transport, CRC_SIZE, MIN_PACKET,
 };
 use zerocopy::FromBytes;
 
@@ -41,6 +41,8 @@ pub struct Packet<'a> {
     pub operation: Operation,
     /// Datagram header.
     pub deth: Option<Deth>,
+    /// FLUSH header.
+    pub feth: Option<Feth>,
     /// RDMA header.
     pub reth: Option<Reth>,
     /// Atomic header.
@@ -119,6 +121,7 @@ impl<'a> Packet<'a> {
             opcode::unpack(bth.opcode).ok_or(WireError::Opcode(bth.opcode))?;
         let ext = operation.ext();
         let deth = take_if(transport == Transport::Ud, &mut rest)?;
+        let feth = take_if(ext.feth, &mut rest)?;
         let reth = take_if(ext.reth, &mut rest)?;
         let atomic = take_if(ext.atomic, &mut rest)?;
         let aeth = take_if(ext.aeth, &mut rest)?;
@@ -133,6 +136,7 @@ impl<'a> Packet<'a> {
             transport,
             operation,
             deth,
+            feth,
             reth,
             atomic,
             aeth,

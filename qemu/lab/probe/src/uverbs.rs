@@ -51,6 +51,7 @@ pub mod access {
     pub const ZERO_BASED: u32 = 1 << 5;
     pub const ON_DEMAND: u32 = 1 << 6;
     pub const FLUSH_GLOBAL: u32 = 1 << 8;
+    pub const FLUSH_PERSISTENT: u32 = 1 << 9;
     /// The first of those that a kernel may ignore.
     pub const RELAXED_ORDERING: u32 = 1 << 20;
 }

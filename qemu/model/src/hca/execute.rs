@@ -421,6 +421,7 @@ impl Hca {
         let length = shape.length().ok_or(Status::BadOperand)?;
         let buffer = self.walk(&cmd.buffer, length, BLOCK_SIZE as u64)?;
         let limits = Limits {
+            features: caps.features.get(),
             max_sge: caps.max_sge.get().into(),
             max_inline: caps.max_inline.get().into(),
             max_sq_wqe,

@@ -140,7 +140,8 @@ pub fn rights_are_valid(rights: u32) -> bool {
         | access::REMOTE_ATOMIC
         | access::MW_BIND
         | access::ZERO_BASED
-        | access::RELAXED_ORDERING;
+        | access::RELAXED_ORDERING
+        | access::FLUSH_GLOBAL;
     let changes = rights & (access::REMOTE_WRITE | access::REMOTE_ATOMIC) != 0;
     rights & !KNOWN == 0 && (!changes || rights & access::LOCAL_WRITE != 0)
 }
@@ -175,17 +176,27 @@ impl Mkeys {
         self.entries.len()
     }
 
+    /// Checks a use of a key, of whatever bytes.
+    ///
+    /// # Errors
+    ///
+    /// If the key is not one, or its PD or rights differ.
+    pub fn check_key(&self, key: u32, by: Use) -> Result<&Mkey, KeyFault> {
+        let (index, variant) = key_parts(key);
+        let mkey = self.entries.get(&index).ok_or(KeyFault)?;
+        if mkey.variant != variant || mkey.pdn != by.pdn || mkey.access & by.access != by.access {
+            return Err(KeyFault);
+        }
+        Ok(mkey)
+    }
+
     /// Checks a use of `length` bytes at `va`.
     ///
     /// # Errors
     ///
     /// If the key is not one, its PD or rights differ, or the bytes are not within the region.
     pub fn check(&self, key: u32, by: Use, va: u64, length: u64) -> Result<Checked<'_>, KeyFault> {
-        let (index, variant) = key_parts(key);
-        let mkey = self.entries.get(&index).ok_or(KeyFault)?;
-        if mkey.variant != variant || mkey.pdn != by.pdn || mkey.access & by.access != by.access {
-            return Err(KeyFault);
-        }
+        let mkey = self.check_key(key, by)?;
         let at = match &mkey.memory {
             Memory::Physical if by.kernel => {
                 va.checked_add(length).ok_or(KeyFault)?;

@@ -14,6 +14,7 @@ use qiao_fabric::wire::Frame;
 use qiao_hw::cqe::{cqe_flag, Cqe, OPCODE_RECV};
 use qiao_hw::event::EventType;
 use qiao_hw::qp::{access, QpState};
+use std::sync::atomic::{fence, Ordering};
 
 /// A queue pair.
 #[derive(Debug)]
@@ -162,9 +163,30 @@ impl Host for View<'_> {
     }
 
     fn atomic_remote(&mut self, rkey: u32, va: u64, operation: Atomic) -> Result<u64, Fault> {
-        let by = self.by(access::REMOTE_ATOMIC);
+        let by = self.by(operation.right());
         let memory = self.core.mkeys.check(rkey, by, va, 8)?;
         Ok(memory.update_u64(&self.core.shared.dma, |old| operation.apply(old))?)
+    }
+
+    fn flush_remote(
+        &mut self,
+        rkey: u32,
+        range: Option<(u64, u32)>,
+        access: u32,
+    ) -> Result<(), Fault> {
+        let by = self.by(access);
+        match range {
+            Some((va, length)) => self
+                .core
+                .mkeys
+                .check(rkey, by, va, length.into())
+                .map(drop)?,
+            None => self.core.mkeys.check_key(rkey, by).map(drop)?,
+        }
+        // All was written by this thread, to memory that the guest's processors see as it is: what is
+        // left is the order.
+        fence(Ordering::SeqCst);
+        Ok(())
     }
 
     fn complete(&mut self, completion: Completion) {

@@ -7,13 +7,13 @@
 use super::buffer::Buffer;
 use super::port::path_is_valid;
 use crate::mem::{Dma, DmaFault};
-use crate::transport::{Data, Datagram, RecvWqe, SendWqe, Sge};
+use crate::transport::{Data, Datagram, Flush, RecvWqe, SendWqe, Sge};
 use qiao_hw::cqe::CqeStatus;
 use qiao_hw::describe::reserved_is_zero;
 use qiao_hw::ring::{used, RingSize};
 use qiao_hw::wqe::{
-    blocks, send_flag, AtomicSeg, DataSeg, DatagramSeg, InlineSeg, RecvCtrl, RemoteSeg, SendCtrl,
-    SendOpcode, BLOCK_SIZE, SIZE_UNIT,
+    blocks, placement, send_flag, AtomicSeg, DataSeg, DatagramSeg, FlushLevel, FlushSeg, InlineSeg,
+    RecvCtrl, RemoteSeg, SendCtrl, SendOpcode, BLOCK_SIZE, SIZE_UNIT,
 };
 use zerocopy::FromBytes;
 
@@ -32,6 +32,8 @@ const BAD: Malformed = Malformed(CqeStatus::LocalQpOperation);
 /// Limits of the requests of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
+    /// What the device can do; bits in `qiao_hw::caps::feature`.
+    pub features: u64,
     /// Most data segments.
     pub max_sge: usize,
     /// Most bytes of inline data.
@@ -210,7 +212,7 @@ impl Rings {
     fn decode_send(&self, bytes: &[u8]) -> Result<SendWqe, Malformed> {
         let (ctrl, mut rest) = take::<SendCtrl>(bytes)?;
         let opcode = SendOpcode::from_wire(ctrl.opcode)
-            .filter(|o| is_supported(*o))
+            .filter(|o| o.needs() & !self.limits.features == 0)
             .ok_or(BAD)?;
         let known =
             send_flag::SIGNALED | send_flag::SOLICITED | send_flag::FENCE | send_flag::INLINE;
@@ -230,6 +232,7 @@ impl Rings {
             imm: ctrl.imm_or_rkey,
             remote: (0, 0),
             atomic: (0, 0),
+            flush: None,
             datagram: None,
             data: Data::Sges(Vec::new()),
             length: 0,
@@ -246,6 +249,9 @@ impl Rings {
             let atomic: AtomicSeg = take_from(&mut rest)?;
             wqe.atomic = (atomic.swap_or_add.get(), atomic.compare.get());
         }
+        if opcode == SendOpcode::Flush {
+            wqe.flush = Some(flush(&take_from(&mut rest)?)?);
+        }
         if self.limits.datagrams {
             wqe.datagram = Some(datagram(&take_from(&mut rest)?, self.limits.pkeys)?);
         }
@@ -261,7 +267,9 @@ impl Rings {
                 u32::try_from(total).map_err(|_| Malformed(CqeStatus::LocalLength))?
             }
         };
-        if wqe.length > self.limits.max_message || is_atomic(opcode) && wqe.length != 8 {
+        if wqe.length > self.limits.max_message
+            || fixed_length(opcode).is_some_and(|l| l != wqe.length)
+        {
             return Err(Malformed(CqeStatus::LocalLength));
         }
         Ok(wqe)
@@ -335,6 +343,19 @@ impl Rings {
     }
 }
 
+fn flush(seg: &FlushSeg) -> Result<Flush, Malformed> {
+    const KNOWN: u8 = placement::GLOBAL | placement::PERSISTENT;
+    let level = FlushLevel::from_wire(seg.level).ok_or(BAD)?;
+    if !reserved_is_zero(seg) || seg.placement == 0 || seg.placement & !KNOWN != 0 {
+        return Err(BAD);
+    }
+    Ok(Flush {
+        length: seg.length.get(),
+        placement: seg.placement,
+        level,
+    })
+}
+
 fn datagram(seg: &DatagramSeg, pkeys: u16) -> Result<Datagram, Malformed> {
     let clean = reserved_is_zero(seg) && seg.pkey_index.get() < pkeys;
     if !clean || !path_is_valid(&seg.path) || seg.qpn.get() > 0xff_ffff {
@@ -360,16 +381,21 @@ fn total_length(sges: &[Sge]) -> u64 {
     sges.iter().map(|sge| u64::from(sge.length)).sum()
 }
 
-/// The opcodes of the features that `Caps` announces.
-fn is_supported(opcode: SendOpcode) -> bool {
-    matches!(opcode, SendOpcode::Send | SendOpcode::SendImm) || has_remote(opcode)
-}
-
 fn has_remote(opcode: SendOpcode) -> bool {
+    use SendOpcode::*;
     matches!(
         opcode,
-        SendOpcode::RdmaWrite | SendOpcode::RdmaWriteImm | SendOpcode::RdmaRead
+        RdmaWrite | RdmaWriteImm | RdmaRead | AtomicWrite | Flush
     ) || is_atomic(opcode)
+}
+
+/// Returns the bytes of data that a request must have, if it has no choice.
+fn fixed_length(opcode: SendOpcode) -> Option<u32> {
+    match opcode {
+        SendOpcode::Flush => Some(0),
+        SendOpcode::AtomicWrite => Some(8),
+        _ => is_atomic(opcode).then_some(8),
+    }
 }
 
 fn is_atomic(opcode: SendOpcode) -> bool {
@@ -388,6 +414,7 @@ fn failed_send(bytes: &[u8], status: CqeStatus) -> SendWqe {
         imm: [0; 4],
         remote: (0, 0),
         atomic: (0, 0),
+        flush: None,
         datagram: None,
         data: Data::Sges(Vec::new()),
         length: 0,

@@ -10,6 +10,7 @@
 mod attr;
 #[cfg(any(test, feature = "node"))]
 pub mod node;
+mod once;
 mod path;
 mod qp;
 mod requester;
@@ -27,8 +28,8 @@ pub use responder::MAX_MESSAGE;
 use qiao_fabric::wire::Frame;
 use qiao_hw::cqe::{CqeOpcode, CqeStatus};
 use qiao_hw::event::EventType;
-use qiao_hw::qp::Path;
-use qiao_hw::wqe::SendOpcode;
+use qiao_hw::qp::{access, Path};
+use qiao_hw::wqe::{FlushLevel, SendOpcode};
 
 /// A piece of local memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +79,17 @@ pub struct Source {
     pub grh: bool,
 }
 
+/// What a FLUSH makes sure of, beside its remote address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flush {
+    /// Bytes.
+    pub length: u32,
+    /// Bits in `qiao_hw::wqe::placement`.
+    pub placement: u8,
+    /// Which memory.
+    pub level: FlushLevel,
+}
+
 /// A send request, decoded and copied out of memory that its owner may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendWqe {
@@ -97,6 +109,8 @@ pub struct SendWqe {
     pub remote: (u64, u32),
     /// What an atomic stores or adds, and what it compares with.
     pub atomic: (u64, u64),
+    /// What a FLUSH makes sure of.
+    pub flush: Option<Flush>,
     /// Where it goes, if it is a datagram.
     pub datagram: Option<Datagram>,
     /// The data.
@@ -160,6 +174,11 @@ pub enum Atomic {
         /// What to add.
         u64,
     ),
+    /// Stores.
+    Write(
+        /// What to store.
+        u64,
+    ),
 }
 
 impl Atomic {
@@ -169,6 +188,15 @@ impl Atomic {
             Self::CompareSwap { compare, swap } if old == compare => swap,
             Self::CompareSwap { .. } => old,
             Self::FetchAdd(add) => old.wrapping_add(add),
+            Self::Write(value) => value,
+        }
+    }
+
+    /// Returns the right that it needs (IBTA 10.6.3, annex A19).
+    pub fn right(self) -> u32 {
+        match self {
+            Self::CompareSwap { .. } | Self::FetchAdd(_) => access::REMOTE_ATOMIC,
+            Self::Write(_) => access::REMOTE_WRITE,
         }
     }
 }
@@ -235,6 +263,18 @@ pub trait Host {
     ///
     /// If the key does not allow it.
     fn atomic_remote(&mut self, rkey: u32, va: u64, operation: Atomic) -> Result<u64, Fault>;
+    /// Makes what has been written to memory for peers visible to everybody; all of the region if there
+    /// is no `range` of address and length. `access` are bits of `qiao_hw::qp::access`.
+    ///
+    /// # Errors
+    ///
+    /// If the key does not allow it.
+    fn flush_remote(
+        &mut self,
+        rkey: u32,
+        range: Option<(u64, u32)>,
+        access: u32,
+    ) -> Result<(), Fault>;
     /// Invalidates a key of this queue pair's memory for the peer (SEND with invalidate). A device
     /// without keys that can be invalidated refuses.
     ///

@@ -6,6 +6,7 @@
 use super::{Atomic, Completion, Counter, Fault, Host, PortInfo, RecvWqe, SendWqe, Sge};
 use qiao_fabric::wire::Frame;
 use qiao_hw::event::EventType;
+use qiao_hw::qp::access;
 use std::collections::VecDeque;
 
 /// Key of the memory, local and remote.
@@ -122,6 +123,18 @@ impl Host for Node {
         let old = u64::from_le_bytes(self.memory[range.clone()].try_into().map_err(|_| Fault)?);
         self.memory[range].copy_from_slice(&operation.apply(old).to_le_bytes());
         Ok(old)
+    }
+    fn flush_remote(
+        &mut self,
+        rkey: u32,
+        range: Option<(u64, u32)>,
+        access: u32,
+    ) -> Result<(), Fault> {
+        if access & access::FLUSH_PERSISTENT != 0 {
+            return Err(Fault);
+        }
+        let (va, length) = range.unwrap_or_default();
+        self.range(rkey, va, length as usize).map(|_| ())
     }
     fn complete(&mut self, completion: Completion) {
         self.completions.push(completion);

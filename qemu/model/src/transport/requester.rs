@@ -10,7 +10,8 @@ use super::unreliable::{qkey, refusal};
 use super::{Counter, Data, Fault, Host, SendWqe};
 use qiao_cc::ACK_EVERY;
 use qiao_fabric::wire::{
-    psn_add, psn_diff, AtomicEth, Deth, Frame, Ieth, ImmDt, Operation, Packet, Reth, Transport,
+    psn_add, psn_diff, AtomicEth, Deth, Feth, Frame, Ieth, ImmDt, Operation, Packet, Reth,
+    Transport,
 };
 use qiao_hw::cqe::CqeStatus;
 use qiao_hw::qp::QpState;
@@ -37,11 +38,17 @@ impl Pending {
         psn_add(self.first_psn, self.packets)
     }
 
-    fn expects_data(&self) -> bool {
-        matches!(
-            self.wqe.opcode,
-            SendOpcode::RdmaRead | SendOpcode::CompareSwap | SendOpcode::FetchAdd
-        )
+    fn is_answered(&self) -> bool {
+        self.wqe.opcode.is_answered()
+    }
+
+    /// Bytes that come back.
+    fn answer_length(&self) -> u32 {
+        if self.wqe.opcode.reads() {
+            self.wqe.length
+        } else {
+            0
+        }
     }
 }
 
@@ -57,7 +64,7 @@ pub(super) struct Requester {
     unacked: u32,
     /// One past the newest PSN ever sent.
     sent: u32,
-    /// READs and atomics before the cursor.
+    /// Requests before the cursor that are answered one by one.
     outstanding: usize,
     retries: u8,
     rnr_retries: u8,
@@ -130,7 +137,7 @@ impl Requester {
                 packet = psn_diff(psn, p.first_psn).max(0).unsigned_abs();
                 break;
             }
-            outstanding += usize::from(p.expects_data());
+            outstanding += usize::from(p.is_answered());
         }
         self.cursor = (at, packet);
         self.outstanding = outstanding;
@@ -218,7 +225,7 @@ impl Qp {
         if p.wqe.error.is_some() || fresh && p.wqe.fence && rq.outstanding > 0 {
             return false;
         }
-        if p.expects_data() {
+        if p.is_answered() {
             if self.settings.max_rd_atomic == 0 {
                 p.wqe.error = Some(CqeStatus::LocalQpOperation);
                 return false;
@@ -235,13 +242,13 @@ impl Qp {
         let p = &rq.pending[at];
         let psn = psn_add(p.first_psn, index);
         let repeated = psn_diff(psn, rq.sent) < 0;
-        let (packet, next) = if p.expects_data() {
-            (read_or_atomic(&self.settings, p, index, host), p.packets)
+        let (packet, next) = if p.is_answered() {
+            (answered(&self.settings, p, index, host)?, p.packets)
         } else {
             (message(&self.settings, p, index, host)?, index + 1)
         };
         let end = psn_add(p.first_psn, next);
-        rq.outstanding += usize::from(p.expects_data());
+        rq.outstanding += usize::from(p.is_answered());
         rq.cursor = if next == p.packets {
             (at + 1, 0)
         } else {
@@ -392,7 +399,7 @@ impl Qp {
             if psn_diff(psn, p.first_psn) <= 0 {
                 return true;
             }
-            if p.expects_data() {
+            if p.is_answered() {
                 let resume = psn_add(p.first_psn, p.responses);
                 if psn_diff(psn, resume) <= 0 {
                     return true;
@@ -423,13 +430,12 @@ impl Qp {
         match rq.cursor.0.checked_sub(1) {
             Some(at) => {
                 rq.cursor.0 = at;
-                rq.outstanding -= usize::from(p.expects_data());
+                rq.outstanding -= usize::from(p.is_answered());
             }
             // The peer had it all although it was to be sent again.
             None => rq.cursor = (0, 0),
         }
-        let byte_len = if p.expects_data() { p.wqe.length } else { 0 };
-        complete_send(host, &p.wqe, CqeStatus::Success, byte_len);
+        complete_send(host, &p.wqe, CqeStatus::Success, p.answer_length());
         self.move_unacked(end);
     }
 
@@ -453,7 +459,7 @@ impl Qp {
         }
         let p = self.requester.pending.front_mut()?;
         let expected = psn_add(p.first_psn, p.responses);
-        (p.expects_data() && expected == psn).then_some(p)
+        (p.is_answered() && expected == psn).then_some(p)
     }
 
     fn read_response_in(&mut self, packet: &Packet<'_>, psn: u32, host: &mut impl Host) {
@@ -467,9 +473,9 @@ impl Qp {
         );
         // CAST: A message is at most 2^31 bytes.
         let offset = p.responses as usize * mtu;
-        let rest = p.wqe.length as usize - offset;
-        let is_read = p.wqe.opcode == SendOpcode::RdmaRead;
-        if !is_read
+        let rest = p.answer_length() as usize - offset;
+        // ATOMIC WRITE and FLUSH are answered by a READ response without data (IBTA annex A19).
+        if is_atomic(p.wqe.opcode)
             || last != (p.responses + 1 == p.packets)
             || packet.payload.len() != rest.min(mtu)
         {
@@ -477,7 +483,8 @@ impl Qp {
             return;
         }
         // CAST: As above.
-        if scatter(&p.wqe, offset as u32, packet.payload, host).is_err() {
+        let came = !packet.payload.is_empty();
+        if came && scatter(&p.wqe, offset as u32, packet.payload, host).is_err() {
             self.fail(CqeStatus::LocalProtection, host);
             return;
         }
@@ -493,8 +500,7 @@ impl Qp {
         let Some(p) = self.waiting(psn, host) else {
             return;
         };
-        let is_atomic = matches!(p.wqe.opcode, SendOpcode::CompareSwap | SendOpcode::FetchAdd);
-        let (true, Some(ack)) = (is_atomic, packet.atomic_ack) else {
+        let (true, Some(ack)) = (is_atomic(p.wqe.opcode), packet.atomic_ack) else {
             self.fail(CqeStatus::BadResponse, host);
             return;
         };
@@ -568,15 +574,24 @@ fn message(
             rkey: u32::from_le_bytes(wqe.imm).into(),
         });
     }
-    let out = b.payload(length);
+    gather(wqe, offset, b.payload(length), host)?;
+    Ok(b.finish())
+}
+
+/// Fills `out` with the data from byte `offset` on.
+fn gather(wqe: &SendWqe, offset: u32, out: &mut [u8], host: &mut impl Host) -> Result<(), Fault> {
     match &wqe.data {
-        Data::Sges(sges) => host.gather(sges, offset, out)?,
+        Data::Sges(sges) => host.gather(sges, offset, out),
         Data::Inline(data) => {
             let from = offset as usize;
-            out.copy_from_slice(data.get(from..from + length).ok_or(Fault)?);
+            out.copy_from_slice(data.get(from..from + out.len()).ok_or(Fault)?);
+            Ok(())
         }
     }
-    Ok(b.finish())
+}
+
+fn is_atomic(opcode: SendOpcode) -> bool {
+    matches!(opcode, SendOpcode::CompareSwap | SendOpcode::FetchAdd)
 }
 
 fn message_operation(opcode: SendOpcode, first: bool, last: bool) -> Operation {
@@ -600,14 +615,20 @@ fn message_operation(opcode: SendOpcode, first: bool, last: bool) -> Operation {
     }
 }
 
-/// Makes the request of a READ from response packet `index` on, or of an atomic.
-fn read_or_atomic(settings: &Settings, p: &Pending, index: u32, host: &mut impl Host) -> Frame {
+/// Makes a request that is answered by itself; a READ from response packet `index` on.
+fn answered(
+    settings: &Settings,
+    p: &Pending,
+    index: u32,
+    host: &mut impl Host,
+) -> Result<Frame, Fault> {
     let wqe = &p.wqe;
-    let offset = index * settings.mtu.bytes();
     let (va, rkey) = wqe.remote;
     let operation = match wqe.opcode {
         SendOpcode::CompareSwap => Operation::CompareSwap,
         SendOpcode::FetchAdd => Operation::FetchAdd,
+        SendOpcode::AtomicWrite => Operation::AtomicWrite,
+        SendOpcode::Flush => Operation::Flush,
         _ => Operation::ReadRequest,
     };
     let head = Head {
@@ -617,21 +638,30 @@ fn read_or_atomic(settings: &Settings, p: &Pending, index: u32, host: &mut impl 
         solicited: false,
     };
     let port = host.port(settings.path.sgid_index.get(), settings.pkey_index);
-    let b = start(settings, port, host.frame(), head);
-    if operation == Operation::ReadRequest {
-        let reth = Reth {
-            va: va.wrapping_add(u64::from(offset)).into(),
+    let mut b = start(settings, port, host.frame(), head);
+    if is_atomic(wqe.opcode) {
+        let (swap_or_add, compare) = wqe.atomic;
+        b = b.header(&AtomicEth {
+            va: va.into(),
             rkey: rkey.into(),
-            length: (wqe.length - offset).into(),
-        };
-        return b.header(&reth).finish();
+            swap_or_add: swap_or_add.into(),
+            compare: compare.into(),
+        });
+        return Ok(b.finish());
     }
-    let (swap_or_add, compare) = wqe.atomic;
-    b.header(&AtomicEth {
-        va: va.into(),
+    let offset = index * settings.mtu.bytes();
+    let mut length = wqe.length - offset;
+    if let Some(flush) = &wqe.flush {
+        b = b.header(&Feth::new(flush.level.to_wire(), flush.placement));
+        length = flush.length;
+    }
+    b = b.header(&Reth {
+        va: va.wrapping_add(u64::from(offset)).into(),
         rkey: rkey.into(),
-        swap_or_add: swap_or_add.into(),
-        compare: compare.into(),
-    })
-    .finish()
+        length: length.into(),
+    });
+    if operation == Operation::AtomicWrite {
+        gather(wqe, 0, b.payload(wqe.length as usize), host)?;
+    }
+    Ok(b.finish())
 }

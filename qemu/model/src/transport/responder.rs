@@ -3,9 +3,10 @@
 //! The responder half: executes requests in order, once (IBTA 9.7.4, 9.7.5.2).
 
 use super::attr::Settings;
+use super::once::Outcome;
 use super::path::{start, Head};
 use super::qp::{complete_recv_error, Qp};
-use super::{Atomic, Completion, Counter, Host, RecvWqe};
+use super::{Completion, Counter, Host, RecvWqe};
 use qiao_fabric::wire::{
     psn_add, psn_diff, Aeth, AtomicAckEth, Frame, Operation, Packet, Transport, PSN_MASK,
 };
@@ -27,9 +28,6 @@ pub(super) mod syndrome {
     /// Credit count of a responder that does not do end-to-end flow control.
     pub const NO_CREDITS: u8 = 31;
 }
-
-/// Atomics whose results are kept for a duplicate request, beyond `max_dest_rd_atomic`.
-const MIN_RESULTS: usize = 1;
 
 /// Largest message in bytes. IBTA 9.7.1 allows 2^31; half of it keeps the sequence numbers of one
 /// message unambiguous at the smallest MTU.
@@ -54,16 +52,14 @@ pub(super) enum Message {
 
 /// What a reply says.
 #[derive(Debug)]
-enum Answer {
+pub(super) enum Answer {
     Ack,
     /// A NAK or an RNR NAK. With `last` the connection ends when it has been sent.
     Nak {
         code: u8,
         last: Option<Ending>,
     },
-    Atomic {
-        original: u64,
-    },
+    Outcome(Outcome),
     Read {
         rkey: u32,
         va: u64,
@@ -75,7 +71,7 @@ enum Answer {
 
 /// How the connection ends after a NAK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
+pub(super) enum Ending {
     /// A completion tells the owner.
     Completion,
     /// No request of the owner is involved: an event tells it.
@@ -84,18 +80,19 @@ enum Ending {
 
 /// An answer that waits to be sent. Replies wait in the order of their sequence numbers.
 #[derive(Debug)]
-struct Reply {
-    psn: u32,
+pub(super) struct Reply {
+    pub(super) psn: u32,
     msn: u32,
     /// It answers a duplicate: the requester may have had it, and it does not count against what the
     /// requester may have outstanding.
     repeat: bool,
-    answer: Answer,
+    pub(super) answer: Answer,
 }
 
 impl Reply {
-    fn carries_data(&self) -> bool {
-        matches!(self.answer, Answer::Atomic { .. } | Answer::Read { .. })
+    /// Returns whether it is one of those of which only so many may be outstanding.
+    fn is_counted(&self) -> bool {
+        matches!(self.answer, Answer::Outcome(_) | Answer::Read { .. })
     }
 }
 
@@ -114,7 +111,7 @@ pub(super) enum Refusal {
 pub(super) struct Responder {
     pub(super) expected: u32,
     /// Messages completed.
-    msn: u32,
+    pub(super) msn: u32,
     /// A NAK for `expected` has been sent; IBTA 9.7.5.2.8 allows one.
     nak_sent: bool,
     established: bool,
@@ -123,9 +120,9 @@ pub(super) struct Responder {
     pub(super) message: Message,
     /// Receive request of a message that was dropped (unreliable services).
     pub(super) spare: Option<RecvWqe>,
-    replies: VecDeque<Reply>,
-    /// Results of recent atomics: PSN and original value.
-    results: VecDeque<(u32, u64)>,
+    pub(super) replies: VecDeque<Reply>,
+    /// Results of recent requests, with their PSN.
+    pub(super) results: VecDeque<(u32, Outcome)>,
 }
 
 impl Responder {
@@ -150,7 +147,7 @@ impl Responder {
     }
 
     /// Appends a reply; it replaces the one before if it says all of it.
-    fn reply(&mut self, psn: u32, answer: Answer) {
+    pub(super) fn reply(&mut self, psn: u32, answer: Answer) {
         let reply = Reply {
             psn,
             msn: self.msn,
@@ -193,7 +190,7 @@ impl Responder {
 
     /// Puts the answer to a duplicate before those to later requests, which the requester takes only
     /// after it.
-    fn repeat(&mut self, psn: u32, answer: Answer) {
+    pub(super) fn repeat(&mut self, psn: u32, answer: Answer) {
         let later = |r: &Reply| psn_diff(r.psn, psn) > 0;
         let at = self
             .replies
@@ -216,11 +213,11 @@ impl Responder {
         self.replies.len()
     }
 
-    /// Returns how many answers with data wait, first ones or repeated ones.
-    fn waiting(&self, repeated: bool) -> usize {
+    /// Returns how many answers that count wait, first ones or repeated ones.
+    pub(super) fn waiting(&self, repeated: bool) -> usize {
         self.replies
             .iter()
-            .filter(|r| r.carries_data() && r.repeat == repeated)
+            .filter(|r| r.is_counted() && r.repeat == repeated)
             .count()
     }
 }
@@ -275,7 +272,10 @@ impl Qp {
         let rs = &mut self.responder;
         match packet.operation {
             Operation::ReadRequest => self.duplicate_read(packet, psn, host),
-            Operation::CompareSwap | Operation::FetchAdd => self.duplicate_atomic(psn),
+            Operation::CompareSwap
+            | Operation::FetchAdd
+            | Operation::AtomicWrite
+            | Operation::Flush => self.repeat_outcome(psn),
             _ if packet.bth.ack_req() => rs.reply_ack(psn_add(rs.expected, PSN_MASK)),
             _ => {}
         }
@@ -320,21 +320,6 @@ impl Qp {
         }
     }
 
-    /// Repeats the result of an atomic, if it is still known and not about to be sent anyway.
-    fn duplicate_atomic(&mut self, psn: u32) {
-        let rs = &mut self.responder;
-        let waits = |r: &Reply| r.psn == psn && matches!(r.answer, Answer::Atomic { .. });
-        if rs.replies.iter().any(waits)
-            || rs.waiting(true) >= usize::from(self.settings.max_dest_rd_atomic)
-        {
-            return;
-        }
-        // The newest first: sequence numbers come again.
-        if let Some(&(_, original)) = rs.results.iter().rev().find(|(p, _)| *p == psn) {
-            rs.repeat(psn, Answer::Atomic { original });
-        }
-    }
-
     fn in_sequence(&mut self, packet: &Packet<'_>, psn: u32, host: &mut impl Host) {
         self.responder.nak_sent = false;
         let result = self.execute(packet, psn, host);
@@ -342,7 +327,7 @@ impl Qp {
         let (code, ending) = match result {
             Ok(count) => {
                 rs.expected = psn_add(psn, count);
-                if packet.bth.ack_req() && !expects_data(packet.operation) {
+                if packet.bth.ack_req() && !is_answered(packet.operation) {
                     rs.reply_ack(psn);
                 }
                 return;
@@ -377,7 +362,8 @@ impl Qp {
         self.check_order(packet)?;
         match packet.operation {
             ReadRequest => return self.read(packet, psn, host),
-            CompareSwap | FetchAdd => self.atomic(packet, psn, host)?,
+            CompareSwap | FetchAdd | AtomicWrite => self.atomic(packet, psn, host)?,
+            Flush => self.make_visible(packet, psn, host)?,
             SendFirst | SendMiddle | SendLast | SendLastImm | SendLastInvalidate | SendOnly
             | SendOnlyImm | SendOnlyInvalidate => self.send(packet, host)?,
             _ => self.write(packet, host)?,
@@ -396,6 +382,7 @@ impl Qp {
                 (1..=mtu).contains(&length)
             }
             SendOnly | SendOnlyImm | SendOnlyInvalidate | WriteOnly | WriteOnlyImm => length <= mtu,
+            AtomicWrite => length == 8,
             _ => length == 0,
         };
         let follows = match packet.operation {
@@ -568,43 +555,8 @@ impl Qp {
         Ok(packets(length, self.settings.mtu.bytes()))
     }
 
-    fn atomic(
-        &mut self,
-        packet: &Packet<'_>,
-        psn: u32,
-        host: &mut impl Host,
-    ) -> Result<(), Refusal> {
-        let eth = packet.atomic.ok_or(Refusal::Nak(syndrome::NAK_INVALID))?;
-        let (rkey, va) = (eth.rkey.get(), eth.va.get());
-        if va % 8 != 0 {
-            return Err(Refusal::Nak(syndrome::NAK_INVALID));
-        }
-        self.allow(rkey, va, 8, access::REMOTE_ATOMIC, host)?;
-        self.allow_one_more()?;
-        let operation = if packet.operation == Operation::FetchAdd {
-            Atomic::FetchAdd(eth.swap_or_add.get())
-        } else {
-            Atomic::CompareSwap {
-                compare: eth.compare.get(),
-                swap: eth.swap_or_add.get(),
-            }
-        };
-        let original = host
-            .atomic_remote(rkey, va, operation)
-            .map_err(|_| Refusal::Nak(syndrome::NAK_ACCESS))?;
-        let keep = usize::from(self.settings.max_dest_rd_atomic).max(MIN_RESULTS);
-        let rs = &mut self.responder;
-        rs.msn = psn_add(rs.msn, 1);
-        rs.reply(psn, Answer::Atomic { original });
-        rs.results.push_back((psn, original));
-        if rs.results.len() > keep {
-            rs.results.pop_front();
-        }
-        Ok(())
-    }
-
     /// Checks right, length and key of an access by the peer.
-    fn allow(
+    pub(super) fn allow(
         &self,
         rkey: u32,
         va: u64,
@@ -624,7 +576,7 @@ impl Qp {
     }
 
     /// Checks that the peer keeps to the READs and atomics that were agreed on.
-    fn allow_one_more(&self) -> Result<(), Refusal> {
+    pub(super) fn allow_one_more(&self) -> Result<(), Refusal> {
         if self.responder.waiting(false) >= usize::from(self.settings.max_dest_rd_atomic) {
             return Err(Refusal::Nak(syndrome::NAK_INVALID));
         }
@@ -688,10 +640,12 @@ fn packets(length: u32, mtu: u32) -> u32 {
     length.div_ceil(mtu).max(1)
 }
 
-fn expects_data(operation: Operation) -> bool {
+/// Returns whether a request is answered by itself.
+fn is_answered(operation: Operation) -> bool {
+    use Operation::*;
     matches!(
         operation,
-        Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd
+        ReadRequest | CompareSwap | FetchAdd | AtomicWrite | Flush
     )
 }
 
@@ -734,13 +688,18 @@ fn answer_packet(
             let b = start(settings, port, host.frame(), head);
             Ok((b.header(&Aeth::new(*code, msn)).finish(), true))
         }
-        Answer::Atomic { original } => {
+        Answer::Outcome(Outcome::Original(original)) => {
             let head = answer(Operation::AtomicAcknowledge, psn);
             let b = start(settings, port, host.frame(), head).header(&ack);
             let original = AtomicAckEth {
                 original: (*original).into(),
             };
             Ok((b.header(&original).finish(), true))
+        }
+        Answer::Outcome(Outcome::Placed) => {
+            let head = answer(Operation::ReadResponseOnly, psn);
+            let b = start(settings, port, host.frame(), head);
+            Ok((b.header(&ack).finish(), true))
         }
         Answer::Read {
             rkey,

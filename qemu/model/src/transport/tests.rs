@@ -7,6 +7,7 @@ use super::*;
 use qiao_fabric::link::{Arrival, End, Faults, Link};
 use qiao_fabric::wire::Transport;
 use qiao_hw::qp::{access, attr, Mtu, QpAttr, QpState};
+use qiao_hw::wqe::placement;
 use rand::{rngs::SmallRng, Rng, SeedableRng};
 use std::collections::VecDeque;
 
@@ -37,7 +38,11 @@ impl Default for Config {
             reads: 4,
             retries: 7,
             rnr_retries: 7,
-            rights: access::REMOTE_READ | access::REMOTE_WRITE | access::REMOTE_ATOMIC,
+            rights: access::REMOTE_READ
+                | access::REMOTE_WRITE
+                | access::REMOTE_ATOMIC
+                | access::FLUSH_GLOBAL
+                | access::FLUSH_PERSISTENT,
         }
     }
 }
@@ -147,10 +152,19 @@ fn wqe(index: u32, opcode: SendOpcode, sges: Vec<Sge>, remote: u64) -> SendWqe {
         imm: index.to_be_bytes(),
         remote: (remote, KEY),
         atomic: (3, 5),
+        flush: None,
         datagram: None,
         length: sges.iter().map(|s| s.length).sum(),
         data: Data::Sges(sges),
         error: None,
+    }
+}
+
+fn flush(level: FlushLevel, length: u32) -> Flush {
+    Flush {
+        length,
+        placement: placement::GLOBAL,
+        level,
     }
 }
 
@@ -217,7 +231,9 @@ fn random_run(seed: u64, loss: f64) {
             SendOpcode::RdmaRead,
             SendOpcode::FetchAdd,
             SendOpcode::CompareSwap,
-        ][rng.random_range(0..7)];
+            SendOpcode::AtomicWrite,
+            SendOpcode::Flush,
+        ][rng.random_range(0..9)];
         let mut w = wqe(index, opcode, sges, there as u64);
         w.fence = rng.random();
         w.signaled = rng.random_bool(0.8);
@@ -247,14 +263,25 @@ fn random_run(seed: u64, loss: f64) {
                 a[here..here + 8].copy_from_slice(&old.to_le_bytes());
                 b[there..there + 8].copy_from_slice(&operation.apply(old).to_le_bytes());
             }
+            SendOpcode::AtomicWrite => {
+                w.data = if rng.random() {
+                    Data::Inline(a[here..here + 8].to_vec())
+                } else {
+                    Data::Sges(vec![sge(here, 8)])
+                };
+                w.length = 8;
+                b[there..there + 8].copy_from_slice(&a[here..here + 8]);
+            }
+            SendOpcode::Flush => {
+                w.data = Data::Sges(Vec::new());
+                w.length = 0;
+                w.flush = Some(flush(FlushLevel::Range, length as u32));
+            }
             _ => b[there..there + length].copy_from_slice(&a[here..here + length]),
         }
-        let takes_recv = !matches!(
+        let takes_recv = matches!(
             opcode,
-            SendOpcode::RdmaWrite
-                | SendOpcode::RdmaRead
-                | SendOpcode::FetchAdd
-                | SendOpcode::CompareSwap
+            SendOpcode::Send | SendOpcode::SendImm | SendOpcode::RdmaWriteImm
         );
         if takes_recv {
             let r = recv(index, there, SLOT);

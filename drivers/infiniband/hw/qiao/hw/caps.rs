@@ -66,9 +66,10 @@ layout! {
         pub log_max_xrcd: u8,
         /// Log2 of the number of multicast groups. Counts if `feature.MULTICAST` is set.
         pub log_max_mcg: u8,
-        /// Most RDMA READ and atomic requests that a QP has outstanding as requester.
+        /// Most RDMA READ, atomic, ATOMIC WRITE and FLUSH requests that a QP has outstanding as
+        /// requester.
         pub max_rd_atomic: u8,
-        /// Most RDMA READ and atomic requests that a QP serves at a time as responder.
+        /// Most of the same that a QP serves at a time as responder.
         pub max_dest_rd_atomic: u8,
         /// Local ACK delay as IBTA 9.9.2.1.2 codes it: 4.096 us * 2^n.
         pub local_ack_delay: u8,
@@ -102,9 +103,9 @@ constants! {
         ATOMIC = 1 << 5,
         /// Masked atomics.
         MASKED_ATOMIC = 1 << 6,
-        /// Atomic write of 8 bytes.
+        /// ATOMIC WRITE of 8 bytes.
         ATOMIC_WRITE = 1 << 7,
-        /// Flush to visibility and to persistence.
+        /// FLUSH to visibility. To persistence no part can.
         FLUSH = 1 << 8,
         /// Memory windows of type 1.
         MW_1 = 1 << 9,

@@ -74,6 +74,7 @@ pub const STRUCTURES: &[Structure] = &[
     structure::<wqe::SendCtrl>(),
     structure::<wqe::RemoteSeg>(),
     structure::<wqe::AtomicSeg>(),
+    structure::<wqe::FlushSeg>(),
     structure::<wqe::DatagramSeg>(),
     structure::<wqe::DataSeg>(),
     structure::<wqe::InlineSeg>(),
@@ -111,6 +112,8 @@ pub const NUMBERS: &[Numbers] = &[
     cqe::cqe_flag::NUMBERS,
     wqe::SendOpcode::NUMBERS,
     wqe::send_flag::NUMBERS,
+    wqe::FlushLevel::NUMBERS,
+    wqe::placement::NUMBERS,
 ];
 
 #[cfg(test)]

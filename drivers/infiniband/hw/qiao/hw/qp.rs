@@ -97,6 +97,10 @@ constants! {
         ZERO_BASED = 1 << 5,
         /// The device may reorder writes to the region.
         RELAXED_ORDERING = 1 << 6,
+        /// FLUSH to visibility. Counts, as the next, if `feature.FLUSH` is set.
+        FLUSH_GLOBAL = 1 << 7,
+        /// FLUSH to persistence: on a QP only, regions do not have it.
+        FLUSH_PERSISTENT = 1 << 8,
     }
 }
 

@@ -7,8 +7,8 @@
 //! counts blocks. The segments are, in this order:
 //!
 //! 1. [`SendCtrl`];
-//! 2. [`RemoteSeg`] for WRITE, READ and atomics;
-//! 3. [`AtomicSeg`] for atomics;
+//! 2. [`RemoteSeg`] for WRITE, READ, atomics, ATOMIC WRITE and FLUSH;
+//! 3. [`AtomicSeg`] for atomics, [`FlushSeg`] for FLUSH;
 //! 4. [`DatagramSeg`] for UD;
 //! 5. `num_sge` [`DataSeg`]s, or with [`send_flag::INLINE`] an [`InlineSeg`] and the data itself,
 //!    filled up to a multiple of 16 bytes.
@@ -16,6 +16,7 @@
 //! A receive ring has a fixed stride; a receive request is a [`RecvCtrl`] and its [`DataSeg`]s.
 
 use crate::{
+    caps::feature,
     describe::{constants, layout, numbers},
     qp::{
         Path,
@@ -86,9 +87,9 @@ numbers! {
         RegMr = 11,
         /// Memory window bind.
         BindMw = 12,
-        /// Atomic write.
+        /// ATOMIC WRITE of 8 bytes (IBTA annex A19).
         AtomicWrite = 13,
-        /// Flush.
+        /// FLUSH (IBTA annex A19). Has no data.
         Flush = 14,
     }
 }
@@ -106,11 +107,30 @@ impl SendOpcode {
         )
     }
 
+    /// Returns whether the peer answers each such request by itself, with data or without:
+    /// requests of which only so many may be outstanding.
+    pub const fn is_answered(self) -> bool {
+        self.reads() || matches!(self, Self::AtomicWrite | Self::Flush)
+    }
+
+    /// Returns the features that a part must have, bits in `caps::feature`.
+    pub const fn needs(self) -> u64 {
+        match self {
+            Self::Send | Self::SendImm | Self::RdmaWrite | Self::RdmaWriteImm | Self::RdmaRead => 0,
+            Self::CompareSwap | Self::FetchAdd => feature::ATOMIC,
+            Self::MaskedCompareSwap | Self::MaskedFetchAdd => feature::MASKED_ATOMIC,
+            Self::AtomicWrite => feature::ATOMIC_WRITE,
+            Self::Flush => feature::FLUSH,
+            Self::SendInvalidate | Self::LocalInvalidate | Self::RegMr => feature::FAST_REG,
+            Self::BindMw => feature::MW_2B,
+        }
+    }
+
     /// Returns whether a QP of this type takes such requests from its user (IBTA 11.4.1.1).
     pub const fn is_for(self, ty: QpType) -> bool {
         match ty {
             QpType::Rc | QpType::XrcIni => true,
-            QpType::Uc => !self.reads() && !matches!(self, Self::AtomicWrite | Self::Flush),
+            QpType::Uc => !self.is_answered(),
             QpType::Ud | QpType::Gsi | QpType::Smi => matches!(self, Self::Send | Self::SendImm),
             QpType::XrcTgt => false,
         }
@@ -150,6 +170,40 @@ layout! {
         pub swap_or_add: U64,
         /// What to compare with.
         pub compare: U64,
+    }
+}
+
+numbers! {
+    /// Which memory a FLUSH is about (IBTA annex A19: selectivity level).
+    pub enum FlushLevel: u8 {
+        /// `FlushSeg::length` bytes at the remote address.
+        Range = 0,
+        /// All of the region that the key names; address and length do not count.
+        Region = 1,
+    }
+}
+
+constants! {
+    /// Bits of `FlushSeg::placement` (IBTA annex A19: placement type).
+    pub mod placement: u8 {
+        /// What was written before can be seen by everybody.
+        GLOBAL = 1 << 0,
+        /// What was written before outlives a loss of power.
+        PERSISTENT = 1 << 1,
+    }
+}
+
+layout! {
+    /// What a FLUSH makes sure of.
+    pub struct FlushSeg[16] {
+        /// Bytes.
+        pub length: U32,
+        /// Bits in `placement`, at least one.
+        pub placement: u8,
+        /// A `FlushLevel`.
+        pub level: u8,
+        /// Reserved.
+        pub rsvd: [u8; 10],
     }
 }
 
@@ -234,8 +288,11 @@ pub const fn blocks(bytes: usize) -> usize {
 #[inline]
 pub const fn head_size(opcode: SendOpcode, datagram: bool) -> usize {
     let remote = match opcode {
-        SendOpcode::RdmaWrite | SendOpcode::RdmaWriteImm | SendOpcode::RdmaRead => 16,
-        SendOpcode::CompareSwap | SendOpcode::FetchAdd => 32,
+        SendOpcode::RdmaWrite
+        | SendOpcode::RdmaWriteImm
+        | SendOpcode::RdmaRead
+        | SendOpcode::AtomicWrite => 16,
+        SendOpcode::CompareSwap | SendOpcode::FetchAdd | SendOpcode::Flush => 32,
         _ => 0,
     };
     16 + remote + if datagram { 64 } else { 0 }
@@ -262,10 +319,12 @@ pub struct SendHead {
     pub flags: u8,
     /// As `SendCtrl::imm_or_rkey`.
     pub imm_or_rkey: [u8; 4],
-    /// Of WRITE, READ and atomics.
+    /// Of WRITE, READ, atomics, ATOMIC WRITE and FLUSH.
     pub remote: Option<RemoteSeg>,
     /// Of atomics.
     pub atomic: Option<AtomicSeg>,
+    /// Of FLUSH.
+    pub flush: Option<FlushSeg>,
     /// Of datagrams.
     pub datagram: Option<DatagramSeg>,
 }
@@ -280,6 +339,7 @@ impl SendHead {
             imm_or_rkey: [0; 4],
             remote: None,
             atomic: None,
+            flush: None,
             datagram: None,
         }
     }
@@ -291,6 +351,7 @@ impl SendHead {
         size_of::<SendCtrl>()
             + optional(self.remote.is_some(), size_of::<RemoteSeg>())
             + optional(self.atomic.is_some(), size_of::<AtomicSeg>())
+            + optional(self.flush.is_some(), size_of::<FlushSeg>())
             + optional(self.datagram.is_some(), size_of::<DatagramSeg>())
     }
 
@@ -318,6 +379,9 @@ impl SendHead {
         }
         if let Some(atomic) = &self.atomic {
             out.push(atomic.as_bytes());
+        }
+        if let Some(flush) = &self.flush {
+            out.push(flush.as_bytes());
         }
         if let Some(datagram) = &self.datagram {
             out.push(datagram.as_bytes());

@@ -114,9 +114,9 @@ pub(super) fn regions(user: &mut Context, pd: u32, arena: &Arena, checks: &mut C
             with(access::LOCAL_WRITE | access::ON_DEMAND),
         ),
         (
-            "flushed by peers, which there is not",
+            "flushed by peers to persistence, which there is not",
             Errno::OPNOTSUPP,
-            with(access::LOCAL_WRITE | access::FLUSH_GLOBAL),
+            with(access::LOCAL_WRITE | access::FLUSH_PERSISTENT),
         ),
         (
             "of no PD",
@@ -152,6 +152,10 @@ pub(super) fn regions(user: &mut Context, pd: u32, arena: &Arena, checks: &mut C
         (
             "a hint that may be ignored",
             with(access::LOCAL_WRITE | access::RELAXED_ORDERING),
+        ),
+        (
+            "flushed by peers to visibility",
+            with(access::LOCAL_WRITE | access::FLUSH_GLOBAL),
         ),
     ];
     for (name, mr) in works {

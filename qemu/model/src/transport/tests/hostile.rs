@@ -4,7 +4,7 @@
 
 use super::*;
 use qiao_fabric::wire::{
-    psn_add, AtomicEth, Bth, Builder, ImmDt, Lrh, Operation, Reth, Transport, BTH_ACK_REQ,
+    psn_add, AtomicEth, Bth, Builder, Feth, ImmDt, Lrh, Operation, Reth, Transport, BTH_ACK_REQ,
 };
 
 /// First PSN of [`Config::default`].
@@ -54,6 +54,9 @@ fn packet(operation: Operation, fields: Fields, payload: &[u8]) -> Frame {
     };
     let mut b = Builder::new(Frame::default(), lrh, None, bth, Transport::Rc, operation);
     let ext = operation.ext();
+    if ext.feth {
+        b = b.header(&Feth::new(FlushLevel::Range.to_wire(), placement::GLOBAL));
+    }
     if ext.reth {
         b = b.header(&Reth {
             va: va.into(),
@@ -167,6 +170,100 @@ fn duplicate_atomics_get_the_first_result_and_do_nothing() {
     pair.feed(&add);
     assert_eq!(pair.answers().len(), 1);
     assert_eq!(pair.nodes[1].memory[0], before.wrapping_add(1));
+}
+
+#[test]
+fn a_duplicate_atomic_write_is_answered_and_stores_nothing() {
+    let mut pair = Pair::new(1, &Config::default());
+    let write = packet(Operation::AtomicWrite, Fields::new(PSN, 8, 8), &[1; 8]);
+    pair.feed(&write);
+    pair.answers();
+    assert_eq!(pair.nodes[1].memory[8..16], [1; 8]);
+    pair.nodes[1].memory[8..16].fill(2);
+    pair.feed(&write);
+    let answers = pair.answers();
+    assert_eq!(answers.len(), 1);
+    assert_eq!(
+        (answers[0].0, answers[0].1),
+        (Operation::ReadResponseOnly, PSN)
+    );
+    assert_eq!(pair.nodes[1].memory[8..16], [2; 8]);
+}
+
+#[test]
+fn malformed_atomic_writes_and_flushes_are_refused() {
+    use Operation::*;
+    let good = Fields::new(PSN, 8, 8);
+    let elsewhere = Fields { rkey: 1, ..good };
+    for (operation, fields, payload, nak) in [
+        (
+            AtomicWrite,
+            Fields { va: 12, ..good },
+            &[0; 8][..],
+            NAK_INVALID,
+        ),
+        (AtomicWrite, good, &[0; 7], NAK_INVALID),
+        (AtomicWrite, good, &[0; 12], NAK_INVALID),
+        (AtomicWrite, elsewhere, &[0; 8], NAK_ACCESS),
+        (Flush, good, &[0; 4], NAK_INVALID),
+        (Flush, elsewhere, &[], NAK_ACCESS),
+        (
+            Flush,
+            Fields {
+                va: u64::MAX,
+                ..good
+            },
+            &[],
+            NAK_ACCESS,
+        ),
+    ] {
+        let mut pair = Pair::new(1, &Config::default());
+        pair.feed(&packet(operation, fields, payload));
+        assert_eq!(pair.answers(), [(Acknowledge, PSN, nak)], "{operation:?}");
+        assert_eq!(pair.qps[1].state(), QpState::Err);
+    }
+}
+
+#[test]
+fn what_the_queue_pair_does_not_grant_is_refused() {
+    use Operation::*;
+    let config = Config {
+        rights: access::REMOTE_READ | access::REMOTE_ATOMIC,
+        ..Config::default()
+    };
+    for (operation, payload) in [(AtomicWrite, &[0; 8][..]), (Flush, &[])] {
+        let mut pair = Pair::new(1, &config);
+        pair.feed(&packet(operation, Fields::new(PSN, 8, 8), payload));
+        assert_eq!(pair.answers(), [(Acknowledge, PSN, NAK_INVALID)]);
+    }
+}
+
+#[test]
+fn a_flush_to_persistence_is_refused() {
+    let rights = access::FLUSH_GLOBAL | access::FLUSH_PERSISTENT;
+    assert_eq!(flush_to_persistence(rights), CqeStatus::RemoteAccess);
+    let rights = access::FLUSH_GLOBAL;
+    assert_eq!(
+        flush_to_persistence(rights),
+        CqeStatus::RemoteInvalidRequest
+    );
+}
+
+/// Returns what becomes of the request if the peer grants `rights`.
+fn flush_to_persistence(rights: u32) -> CqeStatus {
+    let config = Config {
+        rights,
+        ..Config::default()
+    };
+    let mut pair = Pair::new(1, &config);
+    let mut request = wqe(0, SendOpcode::Flush, Vec::new(), 0);
+    request.flush = Some(Flush {
+        placement: placement::PERSISTENT,
+        ..flush(FlushLevel::Region, 0)
+    });
+    pair.nodes[0].sends.push_back(request);
+    pair.run(1000);
+    pair.nodes[0].completions[0].status
 }
 
 #[test]
