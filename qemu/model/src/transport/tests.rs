@@ -12,6 +12,7 @@ use rand::{rngs::SmallRng, Rng, SeedableRng};
 use std::collections::VecDeque;
 
 mod hostile;
+mod lost;
 mod unreliable;
 
 const QKEY: u32 = 0x1111_1111;
