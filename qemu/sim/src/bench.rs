@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use crate::cluster::{Cluster, Traffic, MS};
+use crate::cpu::peak_gib;
 use crate::scheme::Scheme;
 
 /// What to measure.
@@ -46,9 +47,8 @@ pub fn run(options: Options) -> Result<ExitCode> {
 }
 
 fn measure(label: &str, cluster: &Cluster, scheme: Scheme, goal: f64) -> Result<bool> {
-    let before = cpu_seconds()?;
     let summary = cluster.run_for(scheme.reference(), label, 0);
-    let cpu = cpu_seconds()? - before;
+    let cpu = summary.cpu.as_secs_f64();
     let rate = summary.counters.data as f64 / cpu;
     println!(
         "{label}: {} data packets, {:.1} events each, {cpu:.1} s of CPU, {rate:.0} packets/s \
@@ -59,22 +59,4 @@ fn measure(label: &str, cluster: &Cluster, scheme: Scheme, goal: f64) -> Result<
         peak_gib()?
     );
     Ok(rate >= goal)
-}
-
-/// CPU time of this process so far; Linux only.
-fn cpu_seconds() -> Result<f64> {
-    // Nanoseconds on a CPU, the first field (proc_pid_schedstat).
-    let text = std::fs::read_to_string("/proc/self/schedstat")?;
-    let first = text.split_whitespace().next().unwrap_or_default();
-    Ok(first.parse::<f64>()? / 1e9)
-}
-
-fn peak_gib() -> Result<f64> {
-    let text = std::fs::read_to_string("/proc/self/status")?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))
-        .unwrap_or_default();
-    let kib = line.trim().trim_end_matches(" kB");
-    Ok(kib.parse::<f64>()? / (1 << 20) as f64)
 }

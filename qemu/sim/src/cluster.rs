@@ -9,6 +9,7 @@ use anyhow::{ensure, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
+use crate::cpu;
 use crate::queue::Time;
 use crate::scheme::Scheme;
 use crate::stats::{quantile, slowdown, Slowdowns};
@@ -57,8 +58,10 @@ pub struct Cluster {
     pub traffic: Traffic,
     /// Payload load of the hosts' links.
     pub load: f64,
-    /// Additional load by 60:1 incasts of 500 KB.
+    /// Additional load by incasts of 500 KB from each sender.
     pub incast: f64,
+    /// Senders of an incast.
+    pub fan_in: u32,
     /// Time before messages count.
     pub warm_up: Time,
     /// Time in which the messages that count start.
@@ -92,7 +95,7 @@ pub struct Summary {
     pub counters: Counters,
     /// CPU time of the run.
     #[serde(skip)]
-    pub elapsed: Duration,
+    pub cpu: Duration,
     /// Events.
     pub events: u64,
 }
@@ -106,6 +109,7 @@ impl Cluster {
             traffic,
             load,
             incast: 0.0,
+            fan_in: 60,
             warm_up: 5 * MS,
             measured: 5 * MS,
             seed: 1,
@@ -121,7 +125,7 @@ impl Cluster {
 
     /// Runs it for at most `tail` longer than messages count.
     pub fn run_for(&self, config: Config, label: &str, tail: Time) -> Summary {
-        let started = std::time::Instant::now();
+        let started = cpu::time();
         let topology = Topology::fat_tree(self.pods, self.width, 16, 100, 400);
         let until = self.warm_up + self.measured;
         let traffic = self.messages(topology.hosts, until + tail);
@@ -180,7 +184,7 @@ impl Cluster {
             q_p99: quantile(&queues, 0.99) as f64 / 1000.0,
             q_max: quantile(&queues, 1.0) as f64 / 1000.0,
             counters: world.counters,
-            elapsed: started.elapsed(),
+            cpu: cpu::time() - started,
             events: world.events.popped(),
         }
     }
@@ -197,7 +201,15 @@ impl Cluster {
         if self.incast == 0.0 {
             return Box::new(base);
         }
-        let bursts = incasts(hosts, 100, self.incast, 60, 500_000, until, self.seed);
+        let bursts = incasts(
+            hosts,
+            100,
+            self.incast,
+            self.fan_in,
+            500_000,
+            until,
+            self.seed,
+        );
         Box::new(merge(base, bursts))
     }
 }

@@ -10,6 +10,7 @@ mod collective;
 mod command;
 mod config;
 mod control;
+mod cpu;
 mod goals;
 mod host;
 mod micro;

@@ -221,12 +221,12 @@ fn cluster_case(score: &mut Score, anchor: &ClusterAnchor, cluster: &Cluster, wi
     }
     println!("{table}");
     println!(
-        "{} messages, {} incomplete, pause {:.2} %, drops {}, {:.0} packets per second\n",
+        "{} messages, {} incomplete, pause {:.2} %, drops {}, {:.0} packets per second of CPU\n",
         summary.messages,
         summary.incomplete,
         summary.pause,
         summary.counters.drops,
-        summary.counters.data as f64 / summary.elapsed.as_secs_f64()
+        summary.counters.data as f64 / summary.cpu.as_secs_f64()
     );
 }
 
