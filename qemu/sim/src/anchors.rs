@@ -17,8 +17,8 @@ pub struct Anchors {
     pub small: Vec<Small>,
     /// Open-loop clusters.
     pub cluster: Vec<ClusterAnchor>,
-    /// Clusters with incasts.
-    pub burst: Vec<Burst>,
+    /// Clusters of figure 11 of the HPCC paper.
+    pub figure: Vec<Figure>,
 }
 
 /// A small case.
@@ -55,13 +55,17 @@ pub struct ClusterAnchor {
     pub p99: [f64; 5],
 }
 
-/// A cluster with incasts.
+/// A cluster of figure 11 of the HPCC paper.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Burst {
+pub struct Figure {
+    /// Load of the links by FB_Hadoop.
+    pub load: f64,
+    /// The same by 60:1 incasts.
+    pub incast: f64,
     /// The algorithm.
     pub scheme: Scheme,
-    /// By size.
+    /// 95th percentiles by size.
     pub p95: [f64; 4],
     /// Percent of port time.
     pub pause: f64,
