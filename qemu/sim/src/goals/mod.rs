@@ -35,6 +35,9 @@ pub struct Options {
     /// compared with published numbers have one per packet, as those.
     #[arg(long)]
     pub device_acks: bool,
+    /// Measure this algorithm in place of the default with marks and round trips (mode E).
+    #[arg(long, value_enum)]
+    instead: Option<Scheme>,
     /// Print JSON.
     #[arg(long, conflicts_with = "csv")]
     json: bool,
@@ -75,6 +78,10 @@ impl Line {
 impl Options {
     /// The settings of `scheme` in these runs.
     fn config(&self, scheme: Scheme) -> Config {
+        let scheme = match self.instead {
+            Some(other) if scheme == Scheme::Auto => other,
+            _ => scheme,
+        };
         Config {
             device_acks: self.device_acks,
             ..scheme.reference()
