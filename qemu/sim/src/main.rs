@@ -25,6 +25,13 @@ mod validate;
 mod workload;
 mod world;
 
+#[cfg(test)]
+use qiao_cc as cc;
+
+#[cfg(test)]
+#[path = "../../../drivers/infiniband/hw/qiao/cc/golden.rs"]
+mod golden;
+
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -76,5 +83,15 @@ fn main() -> Result<ExitCode> {
         Command::Cluster(options) => cluster::command(options),
         Command::Small(options) => micro::command(options),
         Command::Run(options) => command::run(options),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::golden::{answers, GOLDEN};
+
+    #[test]
+    fn golden_vectors() {
+        assert_eq!(answers(), GOLDEN);
     }
 }

@@ -6,6 +6,7 @@
 
 mod ah;
 mod caps;
+mod cc;
 mod cmdq;
 mod cq;
 mod device;

@@ -104,63 +104,11 @@ pub fn on_event(params: &Params, flow: &mut FlowState, event: &Event) -> Action 
 mod tests {
     use super::*;
     use crate::event::Telemetry;
+    use crate::golden::{all, answers, script, GOLDEN, PORT};
 
-    const PORT: Port = Port {
-        link_mbps: 100_000,
-        base_rtt_ns: 4160,
-        mtu: 1000,
-    };
-
-    fn all() -> [Tuning; 7] {
-        [
-            Tuning::Auto,
-            Tuning::Dcqcn(dcqcn::Tuning::vendor(100_000, true)),
-            Tuning::Dcqcn(dcqcn::Tuning::paper(100_000, false)),
-            Tuning::Dctcp(dctcp::Tuning::new(&PORT, 13_000)),
-            Tuning::Hpcc(hpcc::Tuning::new(100_000, 95)),
-            Tuning::Swift(swift::Tuning::new(&PORT)),
-            Tuning::IbCca(ibcca::Tuning::EXAMPLE),
-        ]
-    }
-
-    /// Events that cover every input, from a fixed sequence.
-    fn script(step: u32) -> Event {
-        let x = step.wrapping_mul(0x9e37_79b9);
-        let acked = 1000u32.saturating_mul(x >> 30);
-        let to = step.wrapping_mul(1500);
-        Event {
-            now_ns: u64::from(step).wrapping_mul(700),
-            acked,
-            marked: if x & 0x30 == 0 { acked } else { 0 },
-            notifications: u32::from(x & 0x30 == 0),
-            acked_to: to,
-            sent_to: to.wrapping_add(30_000),
-            rtt_min_ns: 4200u32.saturating_add(x & 0x1fff),
-            rtt_last_ns: 4300u32.saturating_add(x & 0x1fff),
-            losses: u32::from(x & 0xff00 == 0),
-            telemetry: Some(Telemetry {
-                utilisation: x & 0x1_ffff,
-                span_ns: 700,
-                queue_ns: x & 0xfff,
-            }),
-            ..Event::default()
-        }
-    }
-
-    /// Rate and window after 1000 scripted events: every build on every machine must agree.
     #[test]
     fn golden_vectors() {
-        let golden: [(u32, u32); 7] = include!("golden.in");
-        let got = all().map(|tuning| {
-            let params = Params { port: PORT, tuning };
-            let mut flow = FlowState::start(&params, 0);
-            let mut last = Action::LINE;
-            for step in 1..=1000 {
-                last = on_event(&params, &mut flow, &script(step));
-            }
-            (last.rate.raw(), last.window)
-        });
-        assert_eq!(got, golden);
+        assert_eq!(answers(), GOLDEN);
     }
 
     /// No event, however absurd, may panic or leave the range of the pacer.

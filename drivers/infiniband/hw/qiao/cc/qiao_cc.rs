@@ -17,6 +17,9 @@
 #[cfg(test)]
 extern crate std;
 
+#[cfg(test)]
+use crate as cc;
+
 mod auto;
 mod dcqcn;
 mod dctcp;
@@ -24,6 +27,8 @@ mod event;
 mod feedback;
 mod fixed;
 mod flow;
+#[cfg(test)]
+mod golden;
 mod hpcc;
 mod ibcca;
 mod swift;
