@@ -277,6 +277,9 @@ pub struct Options {
     /// Milliseconds that count.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=MOST_MS))]
     measured: u64,
+    /// Parts with as many messages each, by size. Published curves have 100.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u8).range(1..=100))]
+    parts: u8,
     /// Seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -293,7 +296,7 @@ pub fn command(options: Options) -> Result<ExitCode> {
     };
     let summary = cluster.run(options.scheme.reference(), options.scheme.name());
     println!("bytes,p50,p95,p99");
-    for bucket in summary.slowdowns.parts(20) {
+    for bucket in summary.slowdowns.parts(options.parts.into()) {
         println!(
             "{},{:.2},{:.2},{:.2}",
             bucket.bytes, bucket.p50, bucket.p95, bucket.p99
