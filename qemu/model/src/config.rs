@@ -402,6 +402,7 @@ impl HcaConfig {
             feature::RC
                 | feature::UC
                 | feature::UD
+                | feature::SRQ
                 | feature::ATOMIC
                 | feature::ATOMIC_WRITE
                 | feature::FLUSH
@@ -430,6 +431,7 @@ impl HcaConfig {
         caps.log_max_pd = 16;
         caps.log_max_eq = 6;
         caps.log_max_eqe = 16;
+        caps.log_max_srq = 16;
         caps.max_rd_atomic = 16;
         caps.max_dest_rd_atomic = 16;
         // 134 ms: the model answers when its host lets it.

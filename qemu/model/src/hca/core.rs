@@ -6,9 +6,10 @@ use super::id_map::IdMap;
 use super::mkey::Mkeys;
 use super::port::{TransportCounters, HOST_CAPABILITIES};
 use super::queue::{Cq, Eq, Event};
+use super::srq::Srq;
 use crate::mem::Gate;
 use crate::shared::{FatalCause, Generation, Shared};
-use crate::transport::Counter;
+use crate::transport::{Counter, RecvWqe};
 use qiao_fabric::node::{Node, Port};
 use qiao_fabric::wire::Frame;
 use qiao_hw::caps::Caps;
@@ -44,6 +45,15 @@ pub fn port_number(index: usize) -> u8 {
     index as u8 + 1
 }
 
+/// A queue that has failed, and whose queue pairs fail with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailedQueue {
+    /// A CQ.
+    Cq(u32),
+    /// An SRQ.
+    Srq(u32),
+}
+
 /// The objects that queue pairs refer to.
 #[derive(Debug)]
 pub struct Core {
@@ -61,6 +71,8 @@ pub struct Core {
     pub eqs: IdMap<Eq>,
     /// Completion queues.
     pub cqs: IdMap<Cq>,
+    /// Shared receive queues.
+    pub srqs: IdMap<Srq>,
     /// What subnet management knows of the HCA and its ports.
     pub node: Node,
     /// What the transport has counted, by port.
@@ -69,8 +81,8 @@ pub struct Core {
     pub outbox: Vec<(usize, Frame)>,
     /// Frames for packets to come, which the engine lends while queue pairs send.
     pub spare: Vec<Frame>,
-    /// CQs that have failed and whose queue pairs have not been told.
-    pub failed_cqs: Vec<u32>,
+    /// Queues that have failed and whose queue pairs have not been told.
+    pub failed_queues: Vec<FailedQueue>,
     /// Pages that the rings of all queues keep.
     pub ring_pages: usize,
     /// Oddities.
@@ -90,11 +102,12 @@ impl Core {
             mkeys: Mkeys::default(),
             eqs: IdMap::default(),
             cqs: IdMap::default(),
+            srqs: IdMap::default(),
             counters: vec![TransportCounters::default(); node.info.num_ports.into()],
             node,
             outbox: Vec::new(),
             spare: Vec::new(),
-            failed_cqs: Vec::new(),
+            failed_queues: Vec::new(),
             ring_pages: 0,
             oddities: Oddities::default(),
             failed: false,
@@ -108,8 +121,9 @@ impl Core {
         self.mkeys = Mkeys::default();
         self.eqs.clear();
         self.cqs.clear();
+        self.srqs.clear();
         self.outbox.clear();
-        self.failed_cqs.clear();
+        self.failed_queues.clear();
         self.ring_pages = 0;
         self.failed = false;
         self.counters.fill(TransportCounters::default());
@@ -238,6 +252,12 @@ impl Core {
         self.forget_async(|event| of_qps.contains(&event.event_type) && event.id == qpn);
     }
 
+    /// Forgets events of an SRQ that wait.
+    pub fn forget_srq_events(&mut self, srqn: u32) {
+        let of_srqs = EventType::SrqLimit..=EventType::SrqError;
+        self.forget_async(|event| of_srqs.contains(&event.event_type) && event.id == srqn);
+    }
+
     fn forget_async(&mut self, is_of: impl Fn(&Event) -> bool) {
         if let Some(eq) = self.eqs.values_mut().find(|eq| eq.eq_type == EqType::Async) {
             eq.forget(is_of);
@@ -270,6 +290,64 @@ impl Core {
         }
     }
 
+    /// Takes the value of an SRQ's slot. One that cannot be true fails the queue.
+    pub fn ring_srq(&mut self, srqn: u32, value: u64) {
+        let found = self.srqs.get_mut(&srqn).filter(|srq| !srq.failed);
+        if found.is_some_and(|srq| !srq.ring(value)) {
+            self.oddities.bad_doorbells += 1;
+            self.fail_srq(srqn);
+        }
+    }
+
+    /// Asks for an event of an SRQ, which may be due at once.
+    pub fn set_srq_limit(&mut self, srqn: u32, limit: u32) {
+        if let Some(srq) = self.srqs.get_mut(&srqn) {
+            srq.limit = limit;
+        }
+        self.note_srq_limit(srqn);
+    }
+
+    fn note_srq_limit(&mut self, srqn: u32) {
+        if self.srqs.get_mut(&srqn).is_some_and(Srq::take_event) {
+            self.srq_event(srqn, EventType::SrqLimit);
+        }
+    }
+
+    /// Takes the next request of an SRQ.
+    pub fn next_shared(&mut self, srqn: u32) -> Option<RecvWqe> {
+        let srq = self.srqs.get_mut(&srqn).filter(|srq| !srq.failed)?;
+        let Ok(next) = srq.next(&self.shared.dma) else {
+            self.fail_srq(srqn);
+            return None;
+        };
+        self.note_srq_limit(srqn);
+        next
+    }
+
+    /// Gives a request back to an SRQ.
+    pub fn put_back(&mut self, srqn: u32, wqe: RecvWqe) {
+        if let Some(srq) = self.srqs.get_mut(&srqn) {
+            srq.put_back(wqe);
+        }
+    }
+
+    fn fail_srq(&mut self, srqn: u32) {
+        if let Some(srq) = self.srqs.get_mut(&srqn) {
+            srq.failed = true;
+            self.failed_queues.push(FailedQueue::Srq(srqn));
+            self.srq_event(srqn, EventType::SrqError);
+        }
+    }
+
+    fn srq_event(&mut self, srqn: u32, event_type: EventType) {
+        self.async_event(Event {
+            event_type,
+            port: 0,
+            id: srqn,
+            data: 0,
+        });
+    }
+
     /// Writes a completion. A queue that cannot take it fails, with an event, and its queue pairs are
     /// told later.
     pub fn complete(&mut self, cqn: u32, cqe: &Cqe, solicited: bool) {
@@ -282,7 +360,7 @@ impl Core {
             Ok(false) => {}
             Err(error) => {
                 cq.error = Some(error);
-                self.failed_cqs.push(cqn);
+                self.failed_queues.push(FailedQueue::Cq(cqn));
                 let data = error as u64;
                 self.async_event(Event {
                     event_type: EventType::CqError,

@@ -22,6 +22,7 @@ pub struct HcaDump {
     pub mkeys: usize,
     pub eqs: Vec<EqDump>,
     pub cqs: Vec<CqDump>,
+    pub srqs: Vec<SrqDump>,
     pub qps: Vec<QpDump>,
     pub ports: Vec<PortDump>,
     /// Pages that all objects keep.
@@ -44,6 +45,21 @@ pub struct EqDump {
     /// Events that wait for room.
     pub pending: usize,
     pub armed: bool,
+}
+
+/// A shared receive queue.
+#[derive(Debug, Serialize)]
+#[expect(missing_docs, reason = "names are those of the interface")]
+pub struct SrqDump {
+    pub srqn: u32,
+    pub users: u32,
+    pub producer: u32,
+    /// The next request to be taken.
+    pub next: u32,
+    /// Requests that queue pairs have given back.
+    pub returned: usize,
+    pub limit: u32,
+    pub failed: bool,
 }
 
 /// A completion queue.
@@ -72,7 +88,7 @@ pub struct QpDump {
     /// Producer index and next index of the send ring.
     pub sq: (u32, u32),
     /// Of the receive ring.
-    pub rq: (u32, u32),
+    pub rq: Option<(u32, u32)>,
     pub send_cqn: u32,
     pub recv_cqn: u32,
 }
@@ -131,6 +147,24 @@ impl Hca {
             })
             .collect();
         cqs.sort_by_key(|cq| cq.cqn);
+        let mut srqs: Vec<SrqDump> = self
+            .core
+            .srqs
+            .iter()
+            .map(|(&srqn, srq)| {
+                let (producer, next, returned) = srq.indices();
+                SrqDump {
+                    srqn,
+                    users: srq.users,
+                    producer,
+                    next,
+                    returned,
+                    limit: srq.limit,
+                    failed: srq.failed,
+                }
+            })
+            .collect();
+        srqs.sort_by_key(|srq| srq.srqn);
         let mut qps: Vec<QpDump> = self.qps.values().map(qp).collect();
         qps.sort_by_key(|qp| qp.qpn);
         HcaDump {
@@ -140,6 +174,7 @@ impl Hca {
             mkeys: self.core.mkeys.count(),
             eqs,
             cqs,
+            srqs,
             qps,
             ports: self.ports(),
             pages: self.core.mkeys.pages() + self.core.ring_pages,

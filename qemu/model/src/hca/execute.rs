@@ -24,12 +24,15 @@ use qiao_hw::cmd::{
     ResizeCqReply, Status,
 };
 use qiao_hw::describe::reserved_is_zero;
+use qiao_hw::doorbell::NO_SLOT;
 use qiao_hw::event::Eqe;
 use qiao_hw::pages::PageList;
 use qiao_hw::qp::{attr, QpAttr, QpState, QpType};
-use qiao_hw::queue::{CqLayout, BUFFER_ALIGN};
+use qiao_hw::queue::{self, CqLayout, RecvRing, BUFFER_ALIGN};
 use qiao_hw::ring::RingSize;
 use qiao_hw::wqe::{BLOCK_SIZE, SIZE_UNIT};
+
+mod srq;
 
 /// How a command failed.
 type Refused = Status;
@@ -107,6 +110,10 @@ impl Hca {
             Opcode::DestroyQp => run(entry, |c| self.destroy_qp(c)),
             Opcode::ModifyQp => run(entry, |c| self.modify_qp(c, now)),
             Opcode::QueryQp => run(entry, |c| self.query_qp(c)),
+            Opcode::CreateSrq => run(entry, |c| self.create_srq(c)),
+            Opcode::DestroySrq => run(entry, |c| self.destroy_srq(c)),
+            Opcode::ModifySrq => run(entry, |c| self.modify_srq(c)),
+            Opcode::QuerySrq => run(entry, |c| self.query_srq(c)),
             Opcode::QueryPort => run(entry, |c| self.query_port(c)),
             Opcode::QueryGid => run(entry, |c| self.query_gid(c)),
             Opcode::QueryPkey => run(entry, |c| self.query_pkey(c)),
@@ -324,10 +331,8 @@ impl Hca {
         require(qpn > 1, Status::BadOperand)?;
         let (service, special) = service(cmd.qp_type).ok_or(Status::BadOperand)?;
         let place = self.special_place(&cmd, special)?;
-        require(
-            cmd.srqn.get() == 0 && cmd.xrcdn.get() == 0,
-            Status::BadOperand,
-        )?;
+        require(cmd.xrcdn.get() == 0, Status::BadOperand)?;
+        let srqn = Some(cmd.srqn.get()).filter(|&srqn| srqn != 0);
         let flags = cmd.flags.get();
         require(
             flags & !(qp_flag::SIGNAL_ALL | qp_flag::KERNEL) == 0,
@@ -341,20 +346,32 @@ impl Hca {
             let cq = self.core.cqs.get(&cqn).ok_or(Status::NoSuchObject)?;
             require(cq.error.is_none(), Status::BadState)?;
         }
-        let slots = [cmd.sq_slot.get(), cmd.rq_slot.get()];
+        let kernel = flags & qp_flag::KERNEL != 0;
+        let mut slots = vec![cmd.sq_slot.get()];
+        let recv_owner = match srqn {
+            Some(srqn) => self.shared_owner(&cmd, srqn)?,
+            None => {
+                slots.push(cmd.rq_slot.get());
+                (cmd.pdn.get(), kernel)
+            }
+        };
         self.free_slots(&slots)?;
         let rings = self.rings(&cmd, service, special)?;
         self.core.ring_pages += rings.pages();
-        self.slots.bind(slots[0], SlotOwner::Send(qpn));
-        self.slots.bind(slots[1], SlotOwner::Recv(qpn));
+        let owners = [SlotOwner::Send(qpn), SlotOwner::Recv(qpn)];
+        for (slot, owner) in slots.iter().zip(owners) {
+            self.slots.bind(*slot, owner);
+        }
         let side = Side {
             qpn,
             wire_qpn: place.map_or(qpn, |(_, number)| number),
             pdn: cmd.pdn.get(),
             send_cqn: cmd.send_cqn.get(),
             recv_cqn: cmd.recv_cqn.get(),
+            srqn,
+            recv_owner,
             slots,
-            kernel: flags & qp_flag::KERNEL != 0,
+            kernel,
             rings,
             port: place.map_or(0, |(port, _)| port),
             state: QpState::Reset,
@@ -366,10 +383,24 @@ impl Hca {
                 self.special.insert(place, qpn);
                 transport::Qp::new_special(special, cmd.port)
             }
+            None if srqn.is_some() => transport::Qp::new_sharing(service),
             None => transport::Qp::new(service),
         };
         self.qps.insert(qpn, QueuePair { transport, side });
         Ok(NoReply {})
+    }
+
+    /// Checks that a new queue pair may use an SRQ and has no receive ring; returns the PD of the
+    /// requests, and whether they belong to the kernel.
+    fn shared_owner(&self, cmd: &CreateQp, srqn: u32) -> Result<(u32, bool), Refused> {
+        let may = QpType::from_wire(cmd.qp_type).is_some_and(QpType::may_share);
+        let no_ring = cmd.rq_slot.get() == NO_SLOT
+            && (cmd.log_rq_wqes, cmd.log_rq_stride) == (0, 0)
+            && cmd.rq_offset.get() == 0;
+        require(may && no_ring, Status::BadOperand)?;
+        let srq = self.core.srqs.get(&srqn).ok_or(Status::NoSuchObject)?;
+        require(!srq.failed, Status::BadState)?;
+        Ok((srq.pdn, srq.kernel))
     }
 
     /// Returns the index of the port of a special queue pair and its number in packets; [`None`] if it is no special one.
@@ -406,13 +437,17 @@ impl Hca {
             (sq_offset | rq_offset) % BLOCK_SIZE as u32 == 0,
             Status::BadOperand,
         )?;
-        require((5..=12).contains(&cmd.log_rq_stride), Status::BadOperand)?;
+        let rq = if cmd.srqn.get() == 0 {
+            let logs = (cmd.log_rq_wqes, cmd.log_rq_stride);
+            let requests = RecvRing::new(&queue::Limits::from(&caps), logs, 0, 0);
+            Some((requests.ok_or(Status::BadOperand)?, rq_offset.into()))
+        } else {
+            None
+        };
         let shape = Shape {
             sq: ring_size(cmd.log_sq_blocks, caps.log_max_sq_blocks)?,
             sq_offset: sq_offset.into(),
-            rq: ring_size(cmd.log_rq_wqes, caps.log_max_rq_wqes)?,
-            rq_offset: rq_offset.into(),
-            rq_stride: 1 << cmd.log_rq_stride,
+            rq,
         };
         let max_sq_wqe = cmd.max_sq_wqe.get() as usize;
         let largest = (u8::MAX as usize * SIZE_UNIT).min(shape.sq.entries() as usize * BLOCK_SIZE);
@@ -442,20 +477,31 @@ impl Hca {
                 cq.users = cq.users.wrapping_add_signed(by);
             }
         }
+        let srq = side.srqn.and_then(|srqn| self.core.srqs.get_mut(&srqn));
+        if let Some(srq) = srq {
+            srq.users = srq.users.wrapping_add_signed(by);
+        }
     }
 
     fn destroy_qp(&mut self, cmd: DestroyQp) -> Result<NoReply, Refused> {
-        let qp = self
+        let QueuePair {
+            mut transport,
+            mut side,
+        } = self
             .qps
             .remove(&cmd.qpn.get())
             .ok_or(Status::NoSuchObject)?;
-        for slot in qp.side.slots {
-            self.slots.unbind(slot);
+        transport.give_back(&mut super::qp::View {
+            side: &mut side,
+            core: &mut self.core,
+        });
+        for slot in &side.slots {
+            self.slots.unbind(*slot);
         }
-        self.special.retain(|_, qpn| *qpn != qp.side.qpn);
-        self.core.ring_pages -= qp.side.rings.pages();
-        self.change_users(&qp.side, -1);
-        self.core.forget_qp_events(qp.side.qpn);
+        self.special.retain(|_, qpn| *qpn != side.qpn);
+        self.core.ring_pages -= side.rings.pages();
+        self.change_users(&side, -1);
+        self.core.forget_qp_events(side.qpn);
         Ok(NoReply {})
     }
 
@@ -578,8 +624,8 @@ impl Hca {
         }
         // What is written to a slot in RESET has no effect, then or later.
         if from == QpState::Reset || to == QpState::Reset {
-            for slot in side.slots {
-                self.slots.zero(slot);
+            for slot in &side.slots {
+                self.slots.zero(*slot);
             }
         }
         side.port = usize::from(transport.settings().port).saturating_sub(1);

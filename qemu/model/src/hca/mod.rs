@@ -16,10 +16,11 @@ pub mod queue;
 mod ready;
 mod rings;
 mod slots;
+pub mod srq;
 
 pub use qp::QueuePair;
 
-use self::core::Core;
+use self::core::{Core, FailedQueue};
 use crate::shared::{Bell, CommandQueueSetup, FatalCause, Generation, Mail};
 use crate::transport::Special;
 use cmdq::CommandQueue;
@@ -289,6 +290,10 @@ impl Hca {
         match self.slots.owner(slot) {
             Some(SlotOwner::Eq(eqn)) => self.core.ring_eq(eqn, value),
             Some(SlotOwner::Cq(cqn)) => self.core.ring_cq(cqn, value),
+            Some(SlotOwner::Srq(srqn)) => {
+                self.core.ring_srq(srqn, value);
+                self.spread_errors(now);
+            }
             Some(SlotOwner::Send(qpn)) => {
                 self.ring_qp(qpn, |qp| qp.side.rings.ring_send(value), now)
             }
@@ -337,10 +342,13 @@ impl Hca {
         self.core.async_event(event);
     }
 
-    /// Fails the queue pairs of CQs that have failed (IBTA 11.6.3.2).
-    fn spread_cq_errors(&mut self, now: u64) {
-        while let Some(cqn) = self.core.failed_cqs.pop() {
-            let uses = |qp: &QueuePair| qp.side.send_cqn == cqn || qp.side.recv_cqn == cqn;
+    /// Fails the queue pairs of CQs and SRQs that have failed (IBTA 11.6.3.2).
+    fn spread_errors(&mut self, now: u64) {
+        while let Some(failed) = self.core.failed_queues.pop() {
+            let uses = |qp: &QueuePair| match failed {
+                FailedQueue::Cq(cqn) => qp.side.send_cqn == cqn || qp.side.recv_cqn == cqn,
+                FailedQueue::Srq(srqn) => qp.side.srqn == Some(srqn),
+            };
             let users: Vec<u32> = self
                 .qps
                 .iter()
@@ -378,7 +386,7 @@ impl Hca {
         self.note_state(qpn);
         self.note_ready(qpn);
         self.note_deadline(qpn);
-        self.spread_cq_errors(now);
+        self.spread_errors(now);
     }
 
     fn note_ready(&mut self, qpn: u32) {
@@ -521,7 +529,7 @@ impl Hca {
         }
         self.note_state(qpn);
         self.note_deadline(qpn);
-        self.spread_cq_errors(now);
+        self.spread_errors(now);
         true
     }
 }

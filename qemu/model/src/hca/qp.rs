@@ -38,8 +38,12 @@ pub struct Side {
     pub send_cqn: u32,
     /// CQ of receive completions.
     pub recv_cqn: u32,
+    /// SRQ, if receive requests come from one.
+    pub srqn: Option<u32>,
+    /// PD of the keys of receive requests, and whether these belong to the kernel.
+    pub recv_owner: (u32, bool),
     /// Doorbell slots.
-    pub slots: [u32; 2],
+    pub slots: Vec<u32>,
     /// Whether it belongs to the kernel.
     pub kernel: bool,
     /// Work queues.
@@ -68,6 +72,16 @@ impl View<'_> {
             kernel: self.side.kernel,
             access,
         }
+    }
+
+    fn write_local(&self, by: Use, sges: &[Sge], offset: u32, data: &[u8]) -> Result<(), Fault> {
+        let core = &*self.core;
+        pieces(sges, offset, data.len(), |sge, skip, range| {
+            let memory = core
+                .mkeys
+                .check(sge.lkey, by, sge.addr, sge.length.into())?;
+            Ok(memory.at(skip).write(&core.shared.dma, &data[range])?)
+        })
     }
 }
 
@@ -109,7 +123,16 @@ impl Host for View<'_> {
     }
 
     fn next_recv(&mut self) -> Option<RecvWqe> {
-        self.side.rings.next_recv(&self.core.shared.dma)
+        match self.side.srqn {
+            Some(srqn) => self.core.next_shared(srqn),
+            None => self.side.rings.next_recv(&self.core.shared.dma),
+        }
+    }
+
+    fn put_back(&mut self, wqe: RecvWqe) {
+        if let Some(srqn) = self.side.srqn {
+            self.core.put_back(srqn, wqe);
+        }
     }
 
     fn gather(&mut self, sges: &[Sge], offset: u32, out: &mut [u8]) -> Result<(), Fault> {
@@ -125,13 +148,17 @@ impl Host for View<'_> {
 
     fn scatter(&mut self, sges: &[Sge], offset: u32, data: &[u8]) -> Result<(), Fault> {
         let by = self.by(access::LOCAL_WRITE);
-        let core = &*self.core;
-        pieces(sges, offset, data.len(), |sge, skip, range| {
-            let memory = core
-                .mkeys
-                .check(sge.lkey, by, sge.addr, sge.length.into())?;
-            Ok(memory.at(skip).write(&core.shared.dma, &data[range])?)
-        })
+        self.write_local(by, sges, offset, data)
+    }
+
+    fn receive(&mut self, wqe: &RecvWqe, offset: u32, data: &[u8]) -> Result<(), Fault> {
+        let (pdn, kernel) = self.side.recv_owner;
+        let by = Use {
+            pdn,
+            kernel,
+            access: access::LOCAL_WRITE,
+        };
+        self.write_local(by, &wqe.sges, offset, data)
     }
 
     fn check_remote(&mut self, rkey: u32, va: u64, length: u32, access: u32) -> Result<(), Fault> {
@@ -221,6 +248,7 @@ impl Host for View<'_> {
         }
         let receive = opcode & OPCODE_RECV != 0;
         let cqn = if receive {
+            cqe.srqn.set(self.side.srqn.unwrap_or_default());
             self.side.recv_cqn
         } else {
             self.side.send_cqn

@@ -10,6 +10,7 @@ use crate::mem::{Dma, DmaFault};
 use crate::transport::{Data, Datagram, Flush, RecvWqe, SendWqe, Sge};
 use qiao_hw::cqe::CqeStatus;
 use qiao_hw::describe::reserved_is_zero;
+use qiao_hw::queue::RecvRing;
 use qiao_hw::ring::{used, RingSize};
 use qiao_hw::wqe::{
     blocks, placement, send_flag, AtomicSeg, DataSeg, DatagramSeg, FlushLevel, FlushSeg, InlineSeg,
@@ -50,7 +51,7 @@ pub struct Limits {
 
 /// One ring of work requests.
 #[derive(Clone, Copy, Debug)]
-struct Ring {
+pub(super) struct Ring {
     offset: u64,
     size: RingSize,
     stride: usize,
@@ -59,12 +60,39 @@ struct Ring {
 }
 
 impl Ring {
-    fn waiting(&self) -> u32 {
+    /// Makes an empty ring at `offset` of a buffer, of entries of `stride` bytes.
+    pub fn new(offset: u64, size: RingSize, stride: usize) -> Self {
+        Self {
+            offset,
+            size,
+            stride,
+            producer: 0,
+            next: 0,
+        }
+    }
+
+    /// Returns producer index and the index of the next entry.
+    pub fn indices(&self) -> (u32, u32) {
+        (self.producer, self.next)
+    }
+
+    /// Returns how many entries wait.
+    pub fn waiting(&self) -> u32 {
         self.producer.wrapping_sub(self.next)
     }
 
+    /// Takes the next entry and returns its index.
+    pub fn take(&mut self) -> Option<u32> {
+        let index = self.next;
+        if self.waiting() == 0 {
+            return None;
+        }
+        self.next = index.wrapping_add(1);
+        Some(index)
+    }
+
     /// Takes the value of an index slot; returns false if it cannot be a producer index.
-    fn set_producer(&mut self, value: u64) -> bool {
+    pub fn set_producer(&mut self, value: u64) -> bool {
         let Ok(producer) = u32::try_from(value) else {
             return false;
         };
@@ -76,7 +104,13 @@ impl Ring {
     }
 
     /// Copies entry by entry, so that a request may go on at the start of the ring.
-    fn read(&self, dma: &Dma, buffer: &Buffer, index: u32, out: &mut [u8]) -> Result<(), DmaFault> {
+    pub fn read(
+        &self,
+        dma: &Dma,
+        buffer: &Buffer,
+        index: u32,
+        out: &mut [u8],
+    ) -> Result<(), DmaFault> {
         for (n, part) in (0u32..).zip(out.chunks_mut(self.stride)) {
             let slot = self.size.slot(index.wrapping_add(n));
             buffer.read(
@@ -96,20 +130,18 @@ pub struct Shape {
     pub sq: RingSize,
     /// Offset of the send ring.
     pub sq_offset: u64,
-    /// Requests of the receive ring.
-    pub rq: RingSize,
-    /// Offset of the receive ring.
-    pub rq_offset: u64,
-    /// Bytes of a receive request.
-    pub rq_stride: usize,
+    /// The receive ring, if there is one, and its offset.
+    pub rq: Option<(RecvRing, u64)>,
 }
 
 impl Shape {
     /// Returns the bytes of the buffer; [`None`] if the rings overlap.
     pub fn length(&self) -> Option<u64> {
         let sq = self.sq_offset..self.sq_offset + u64::from(self.sq.entries()) * BLOCK_SIZE as u64;
-        let rq_bytes = u64::from(self.rq.entries()) * self.rq_stride as u64;
-        let rq = self.rq_offset..self.rq_offset + rq_bytes;
+        let Some((requests, offset)) = self.rq else {
+            return Some(sq.end);
+        };
+        let rq = offset..offset + requests.bytes() as u64;
         let apart = sq.end <= rq.start || rq.end <= sq.start;
         apart.then(|| sq.end.max(rq.end))
     }
@@ -120,7 +152,7 @@ impl Shape {
 pub struct Rings {
     buffer: Buffer,
     sq: Ring,
-    rq: Ring,
+    rq: Option<Ring>,
     limits: Limits,
     signal_all: bool,
 }
@@ -128,28 +160,21 @@ pub struct Rings {
 impl Rings {
     /// Makes empty rings.
     pub fn new(buffer: Buffer, shape: &Shape, limits: Limits, signal_all: bool) -> Self {
-        let ring = |offset, size, stride| Ring {
-            offset,
-            size,
-            stride,
-            producer: 0,
-            next: 0,
+        let recv = |(requests, offset): (RecvRing, u64)| {
+            Ring::new(offset, requests.size(), 1 << requests.log_stride())
         };
         Self {
             buffer,
-            sq: ring(shape.sq_offset, shape.sq, BLOCK_SIZE),
-            rq: ring(shape.rq_offset, shape.rq, shape.rq_stride),
+            sq: Ring::new(shape.sq_offset, shape.sq, BLOCK_SIZE),
+            rq: shape.rq.map(recv),
             limits,
             signal_all,
         }
     }
 
     /// Returns producer and next index of the send ring and of the receive ring.
-    pub fn indices(&self) -> ((u32, u32), (u32, u32)) {
-        (
-            (self.sq.producer, self.sq.next),
-            (self.rq.producer, self.rq.next),
-        )
+    pub fn indices(&self) -> ((u32, u32), Option<(u32, u32)>) {
+        (self.sq.indices(), self.rq.as_ref().map(Ring::indices))
     }
 
     /// Returns the pages that the buffer keeps.
@@ -159,7 +184,7 @@ impl Rings {
 
     /// Empties both rings, as a queue pair in RESET demands; indices start at zero again.
     pub fn reset(&mut self) {
-        for ring in [&mut self.sq, &mut self.rq] {
+        for ring in [&mut self.sq].into_iter().chain(&mut self.rq) {
             (ring.producer, ring.next) = (0, 0);
         }
     }
@@ -171,7 +196,7 @@ impl Rings {
 
     /// Takes the value of the receive slot; returns false if it cannot be true.
     pub fn ring_recv(&mut self, value: u64) -> bool {
-        self.rq.set_producer(value)
+        self.rq.as_mut().is_some_and(|rq| rq.set_producer(value))
     }
 
     /// Takes the next send request.
@@ -308,38 +333,35 @@ impl Rings {
 
     /// Takes the next receive request.
     pub fn next_recv(&mut self, dma: &Dma) -> Option<RecvWqe> {
-        if self.rq.waiting() == 0 {
-            return None;
-        }
-        let index = self.rq.next;
-        self.rq.next = index.wrapping_add(1);
-        let mut wqe = RecvWqe {
-            index,
-            sges: Vec::new(),
-            length: 0,
-            error: None,
-        };
-        match self.decode_recv(dma, index) {
-            Ok(sges) => {
-                wqe.length = total_length(&sges);
-                wqe.sges = sges;
-            }
-            Err(Malformed(status)) => wqe.error = Some(status),
-        }
-        Some(wqe)
+        let ring = self.rq.as_mut()?;
+        let index = ring.take()?;
+        let mut bytes = vec![0; ring.stride];
+        let fetched = ring.read(dma, &self.buffer, index, &mut bytes);
+        let fetched = fetched.map(|()| bytes.as_slice());
+        Some(received(index, fetched, index, self.limits.max_sge))
     }
+}
 
-    fn decode_recv(&self, dma: &Dma, index: u32) -> Result<Vec<Sge>, Malformed> {
-        let mut bytes = vec![0; self.rq.stride];
-        self.rq.read(dma, &self.buffer, index, &mut bytes)?;
-        let (ctrl, mut rest) = take::<RecvCtrl>(&bytes)?;
-        let count = ctrl.num_sge.get() as usize;
-        if ctrl.index.get() != index || ctrl.rsvd.get() != 0 || count > self.limits.max_sge {
-            return Err(BAD);
-        }
-        (0..count)
-            .map(|_| Ok(sge(&take_from(&mut rest)?)))
-            .collect()
+/// Returns the receive request that a completion names `number`, as it was fetched; `index` is what it
+/// must say of its place.
+pub(super) fn received(
+    number: u32,
+    fetched: Result<&[u8], DmaFault>,
+    index: u32,
+    max_sge: usize,
+) -> RecvWqe {
+    let decoded = fetched
+        .map_err(Malformed::from)
+        .and_then(|bytes| decode_recv(bytes, index, max_sge));
+    let (sges, error) = match decoded {
+        Ok(sges) => (sges, None),
+        Err(Malformed(status)) => (Vec::new(), Some(status)),
+    };
+    RecvWqe {
+        index: number,
+        length: total_length(&sges),
+        sges,
+        error,
     }
 }
 
@@ -354,6 +376,17 @@ fn flush(seg: &FlushSeg) -> Result<Flush, Malformed> {
         placement: seg.placement,
         level,
     })
+}
+
+fn decode_recv(bytes: &[u8], index: u32, max_sge: usize) -> Result<Vec<Sge>, Malformed> {
+    let (ctrl, mut rest) = take::<RecvCtrl>(bytes)?;
+    let count = ctrl.num_sge.get() as usize;
+    if ctrl.index.get() != index || ctrl.rsvd.get() != 0 || count > max_sge {
+        return Err(BAD);
+    }
+    (0..count)
+        .map(|_| Ok(sge(&take_from(&mut rest)?)))
+        .collect()
 }
 
 fn datagram(seg: &DatagramSeg, pkeys: u16) -> Result<Datagram, Malformed> {

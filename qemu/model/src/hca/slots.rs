@@ -37,6 +37,8 @@ pub(super) enum SlotOwner {
     Send(u32),
     /// A receive queue.
     Recv(u32),
+    /// A shared receive queue.
+    Srq(u32),
 }
 
 #[derive(Debug)]

@@ -227,6 +227,14 @@ pub trait Host {
     fn next_send(&mut self) -> Option<SendWqe>;
     /// Takes the next receive request from the ring; [`None`] if there is none.
     fn next_recv(&mut self) -> Option<RecvWqe>;
+    /// Gives a request back to the shared queue that it was taken from: it is the next one.
+    fn put_back(&mut self, wqe: RecvWqe);
+    /// Writes received data to the memory of a receive request from byte `offset` on.
+    ///
+    /// # Errors
+    ///
+    /// If a key does not allow it; part may have been written.
+    fn receive(&mut self, wqe: &RecvWqe, offset: u32, data: &[u8]) -> Result<(), Fault>;
     /// Reads local memory from byte `offset` of the pieces on; fills `out`.
     ///
     /// # Errors

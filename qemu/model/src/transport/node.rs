@@ -89,6 +89,12 @@ impl Host for Node {
     fn next_recv(&mut self) -> Option<RecvWqe> {
         self.recvs.pop_front()
     }
+    fn put_back(&mut self, wqe: RecvWqe) {
+        self.recvs.push_front(wqe);
+    }
+    fn receive(&mut self, wqe: &RecvWqe, offset: u32, data: &[u8]) -> Result<(), Fault> {
+        self.scatter(&wqe.sges, offset, data)
+    }
     fn gather(&mut self, sges: &[Sge], offset: u32, out: &mut [u8]) -> Result<(), Fault> {
         let mut at = 0;
         for (from, n) in self.pieces(sges, offset, out.len())? {

@@ -16,12 +16,22 @@ pub struct Qp {
     pub(super) settings: Settings,
     pub(super) requester: Requester,
     pub(super) responder: Responder,
+    /// Whether receive requests come from a queue that others use, too.
+    shared: bool,
 }
 
 impl Qp {
     /// Makes a queue pair in RESET.
     pub fn new(service: Transport) -> Self {
         Self::with(Settings::new(service))
+    }
+
+    /// Makes a queue pair in RESET whose receive requests come from a shared queue.
+    pub fn new_sharing(service: Transport) -> Self {
+        Self {
+            shared: true,
+            ..Self::new(service)
+        }
     }
 
     /// Makes a special queue pair of a port, from 1, in RESET.
@@ -34,6 +44,7 @@ impl Qp {
             settings,
             requester: Requester::default(),
             responder: Responder::default(),
+            shared: false,
         }
     }
 
@@ -72,7 +83,11 @@ impl Qp {
         let from = self.settings.state;
         match next.state {
             QpState::Reset => {
-                *self = Self::with(next);
+                self.give_back(host);
+                *self = Self {
+                    shared: self.shared,
+                    ..Self::with(next)
+                };
                 return Ok(());
             }
             QpState::Err => {
@@ -148,8 +163,29 @@ impl Qp {
 
     /// Ends all requests, those in flight and those in the rings, each with one flush completion.
     pub(super) fn enter_error(&mut self, host: &mut impl Host) {
-        self.settings.state = QpState::Err;
+        let from = std::mem::replace(&mut self.settings.state, QpState::Err);
         self.flush(host);
+        // Those that it has taken are done, and it takes no more (IBTA 11.6.3).
+        if self.shared && from != QpState::Err {
+            host.event(EventType::LastWqeReached);
+        }
+    }
+
+    /// Gives the request that it has taken from a shared queue back, before it is destroyed or reset.
+    pub fn give_back(&mut self, host: &mut impl Host) {
+        if let Some(wqe) = self.responder.take().filter(|_| self.shared) {
+            host.put_back(wqe);
+        }
+    }
+
+    /// Keeps a receive request that was not used for the next message: of this queue pair, or of
+    /// any that shares the queue.
+    pub(super) fn put_back(&mut self, wqe: RecvWqe, host: &mut impl Host) {
+        if self.shared {
+            host.put_back(wqe);
+        } else {
+            self.responder.spare = Some(wqe);
+        }
     }
 
     /// Ends all send requests; receiving goes on (IBTA 10.3.1.6).
@@ -171,6 +207,10 @@ impl Qp {
         self.flush_sends(host);
         if let Some(wqe) = self.responder.take() {
             complete_recv_error(host, &wqe, CqeStatus::WrFlush);
+        }
+        // Those in a shared queue are for others, too (IBTA 10.2.9).
+        if self.shared {
+            return;
         }
         while let Some(wqe) = host.next_recv() {
             complete_recv_error(host, &wqe, CqeStatus::WrFlush);

@@ -415,7 +415,7 @@ impl Qp {
         let Some(end) = end.filter(|&e| u64::from(e) <= wqe.length) else {
             // IBTA 9.9.3: without a connection to end the message is dropped.
             if self.settings.service != Transport::Rc {
-                self.responder.spare = Some(wqe);
+                self.put_back(wqe, host);
                 return Err(Refusal::Nak(syndrome::NAK_INVALID));
             }
             return Err(refuse_recv(
@@ -425,7 +425,7 @@ impl Qp {
                 syndrome::NAK_INVALID,
             ));
         };
-        if host.scatter(&wqe.sges, offset, packet.payload).is_err() {
+        if host.receive(&wqe, offset, packet.payload).is_err() {
             let status = CqeStatus::LocalProtection;
             return Err(refuse_recv(host, &wqe, status, syndrome::NAK_OPERATION));
         }
@@ -486,7 +486,7 @@ impl Qp {
         if !packet.payload.is_empty() && host.write_remote(rkey, at, packet.payload).is_err() {
             match wqe {
                 Some(wqe) if self.settings.service != Transport::Rc => {
-                    self.responder.spare = Some(wqe);
+                    self.put_back(wqe, host);
                 }
                 Some(wqe) => complete_recv_error(host, &wqe, CqeStatus::WrFlush),
                 None => {}

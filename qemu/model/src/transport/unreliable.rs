@@ -60,7 +60,7 @@ impl Qp {
             host.count(Counter::OutOfSequence);
         }
         if psn != expected || starts {
-            self.drop_message();
+            self.drop_message(host);
         }
         if !starts && matches!(self.responder.message, Message::None) {
             return;
@@ -68,14 +68,14 @@ impl Qp {
         match self.execute(packet, psn, host) {
             Ok(_) => {}
             Err(Refusal::Failed(_)) => self.enter_error(host),
-            Err(Refusal::Nak(_) | Refusal::NotReady) => self.drop_message(),
+            Err(Refusal::Nak(_) | Refusal::NotReady) => self.drop_message(host),
         }
     }
 
     /// Forgets the message that is being received; its receive request takes the next one.
-    fn drop_message(&mut self) {
+    fn drop_message(&mut self, host: &mut impl Host) {
         if let Message::Send { wqe, .. } = std::mem::take(&mut self.responder.message) {
-            self.responder.spare = Some(wqe);
+            self.put_back(wqe, host);
         }
     }
 
@@ -107,13 +107,13 @@ impl Qp {
         // CAST: A payload is at most the MTU.
         let byte_len = GRH_SIZE + packet.payload.len() as u32;
         if u64::from(byte_len) > wqe.length {
-            self.responder.spare = Some(wqe);
+            self.put_back(wqe, host);
             return;
         }
         let global = packet.grh.as_ref().map_or(&[][..], IntoBytes::as_bytes);
         let written = host
-            .scatter(&wqe.sges, 0, global)
-            .and_then(|()| host.scatter(&wqe.sges, GRH_SIZE, packet.payload));
+            .receive(&wqe, 0, global)
+            .and_then(|()| host.receive(&wqe, GRH_SIZE, packet.payload));
         if written.is_err() {
             self.fail_recv(&wqe, CqeStatus::LocalProtection, host);
             return;

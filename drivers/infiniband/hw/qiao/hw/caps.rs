@@ -46,7 +46,7 @@ layout! {
         pub log_max_qp: u8,
         /// Log2 of the largest send queue in 64-byte blocks.
         pub log_max_sq_blocks: u8,
-        /// Log2 of the largest receive queue in work requests.
+        /// Log2 of the largest receive queue or SRQ in work requests.
         pub log_max_rq_wqes: u8,
         /// Log2 of the number of CQs; at most 24.
         pub log_max_cq: u8,
@@ -60,7 +60,8 @@ layout! {
         pub log_max_eq: u8,
         /// Log2 of the largest event queue in entries.
         pub log_max_eqe: u8,
-        /// Log2 of the number of SRQs; at most 24. Counts if `feature.SRQ` is set.
+        /// Log2 of the number of SRQ numbers, 1 to 24, of which 0 is not used. Counts if
+        /// `feature.SRQ` is set.
         pub log_max_srq: u8,
         /// Log2 of the number of XRC domains; at most 24. Counts if `feature.XRC` is set.
         pub log_max_xrcd: u8,

@@ -27,6 +27,7 @@ mod mkey;
 mod pd;
 mod port;
 mod qp;
+mod srq;
 
 pub use counters::{PortCounters, QueryPortCounters};
 pub use cq::{cq_flag, CreateCq, DestroyCq, ModifyCq, ResizeCq, ResizeCqReply};
@@ -47,6 +48,7 @@ pub use port::{
     QueryPort, //
 };
 pub use qp::{qp_flag, CreateQp, DestroyQp, ModifyQp, QueryQp, QueryQpReply};
+pub use srq::{srq_flag, CreateSrq, DestroySrq, ModifySrq, QuerySrq, QuerySrqReply};
 
 /// Bytes of payload of a command and of a completion.
 pub const PAYLOAD_SIZE: usize = 112;
@@ -119,6 +121,14 @@ numbers! {
         ModifyQp = 0x0052,
         /// Reads the state and attributes of a QP.
         QueryQp = 0x0053,
+        /// Creates an SRQ.
+        CreateSrq = 0x0060,
+        /// Destroys an SRQ.
+        DestroySrq = 0x0061,
+        /// Changes the limit of an SRQ.
+        ModifySrq = 0x0062,
+        /// Reads the limit of an SRQ.
+        QuerySrq = 0x0063,
         /// Reads the state of a port.
         QueryPort = 0x0080,
         /// Reads an entry of the GID table.

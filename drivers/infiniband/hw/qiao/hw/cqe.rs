@@ -15,8 +15,8 @@ layout! {
     pub struct Cqe[64] {
         /// QP number.
         pub qpn: U32,
-        /// Free-running index of the request: of its first block in the send queue, of the request
-        /// in the receive queue or SRQ.
+        /// Which request: the free-running index of its first block in the send queue, or of the
+        /// request in the receive queue; the number of the request in an SRQ.
         pub wqe_index: U32,
         /// Bytes received or read.
         pub byte_len: U32,

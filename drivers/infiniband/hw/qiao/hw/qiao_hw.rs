@@ -30,6 +30,7 @@ pub mod pages;
 pub mod qp;
 pub mod queue;
 pub mod ring;
+pub mod slots;
 pub mod wqe;
 
 pub use describe::Described;

@@ -34,6 +34,12 @@ impl QpType {
     pub const fn is_datagram(self) -> bool {
         matches!(self, Self::Smi | Self::Gsi | Self::Ud)
     }
+
+    /// Returns whether receive requests may come from an SRQ.
+    #[inline]
+    pub const fn may_share(self) -> bool {
+        matches!(self, Self::Rc | Self::Uc | Self::Ud)
+    }
 }
 
 numbers! {

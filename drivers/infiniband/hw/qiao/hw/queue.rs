@@ -13,21 +13,23 @@ use crate::{
     ring::RingSize,
     wqe::{
         self,
-        DataSeg,
-        RecvCtrl,
         SendOpcode, //
     }, //
 };
-use core::ops::RangeInclusive;
+
+mod recv;
+
+pub use self::recv::{
+    RecvRing,
+    SrqLayout,
+    LOG_RQ_STRIDE, //
+};
 
 /// Bytes of the doorbell record behind the entries of a CQ, on a line of its own.
 pub const CQ_RECORD_SIZE: usize = 64;
 
 /// Alignment of the buffer of a queue, in bytes.
 pub const BUFFER_ALIGN: u64 = 64;
-
-/// Log2 of the bytes that a receive request may have.
-pub const LOG_RQ_STRIDE: RangeInclusive<u8> = 5..=12;
 
 /// What a part has for queues: the fields of [`Caps`] of these names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,9 +122,11 @@ pub struct QpNeeds {
     pub max_recv_sge: u32,
     /// Bytes of inline data of a send request.
     pub max_inline: u32,
+    /// Whether receive requests come from an SRQ: then those of the QP itself do not count.
+    pub shared: bool,
 }
 
-/// Sizes of the rings of a QP.
+/// Sizes of the rings of a QP; those of the receive ring are zero with an SRQ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpRings {
     /// Log2 of the blocks of the send ring.
@@ -133,12 +137,11 @@ pub struct QpRings {
     pub log_rq_stride: u8,
 }
 
-/// The buffer of a QP: the receive ring, and behind it the send ring.
+/// The buffer of a QP: the receive ring unless it has an SRQ, and behind it the send ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpLayout {
     sq: RingSize,
-    rq: RingSize,
-    log_rq_stride: u8,
+    rq: Option<RecvRing>,
     sq_offset: u32,
     max_sq_wqe: u32,
     size: usize,
@@ -148,21 +151,34 @@ impl QpLayout {
     /// Lays out a QP; [`None`] if the part has none so large, or if the rings are too small for it.
     pub fn new(limits: &Limits, ty: QpType, rings: QpRings, needs: &QpNeeds) -> Option<Self> {
         if rings.log_sq_blocks > limits.log_max_sq_blocks
-            || rings.log_rq_wqes > limits.log_max_rq_wqes
-            || !LOG_RQ_STRIDE.contains(&rings.log_rq_stride)
             || needs.max_send_sge > limits.max_sge
-            || needs.max_recv_sge > limits.max_sge
             || needs.max_inline > limits.max_inline
         {
             return None;
         }
         let max_sq_wqe = send_request(ty, needs)?;
-        let rq_bytes = rq_bytes(rings, needs)?;
+        let logs = (rings.log_rq_wqes, rings.log_rq_stride);
+        let rq = if needs.shared {
+            if logs != (0, 0) || !ty.may_share() {
+                return None;
+            }
+            None
+        } else {
+            Some(RecvRing::new(
+                limits,
+                logs,
+                needs.max_recv_wr,
+                needs.max_recv_sge,
+            )?)
+        };
+        // In whole blocks, since the send ring starts behind.
+        let rq_bytes = rq
+            .map_or(0, RecvRing::bytes)
+            .checked_next_multiple_of(wqe::BLOCK_SIZE)?;
         let sq_bytes = sq_bytes(rings, needs, max_sq_wqe)?;
         Some(Self {
             sq: RingSize::from_log(rings.log_sq_blocks)?,
-            rq: RingSize::from_log(rings.log_rq_wqes)?,
-            log_rq_stride: rings.log_rq_stride,
+            rq,
             sq_offset: u32::try_from(rq_bytes).ok()?,
             max_sq_wqe: u32::try_from(max_sq_wqe).ok()?,
             size: rq_bytes.checked_add(sq_bytes)?,
@@ -174,25 +190,29 @@ impl QpLayout {
     pub fn for_needs(limits: &Limits, ty: QpType, needs: &QpNeeds) -> Option<Self> {
         let blocks = u32::try_from(wqe::blocks(send_request(ty, needs)?)).ok()?;
         let sq = RingSize::for_entries(needs.max_send_wr.max(1).checked_mul(blocks)?)?;
-        let rq = RingSize::for_entries(needs.max_recv_wr.max(1))?;
-        let stride = recv_request(needs)?
-            .max(wqe::MIN_RECV_STRIDE)
-            .checked_next_power_of_two()?;
-        let rings = QpRings {
+        let mut rings = QpRings {
             log_sq_blocks: sq.log(),
-            log_rq_wqes: rq.log(),
-            log_rq_stride: u8::try_from(stride.trailing_zeros()).ok()?,
+            ..QpRings::default()
         };
+        if !needs.shared {
+            let rq = RecvRing::for_needs(limits, needs.max_recv_wr, needs.max_recv_sge)?;
+            rings.log_rq_wqes = rq.size().log();
+            rings.log_rq_stride = rq.log_stride();
+        }
         Self::new(limits, ty, rings, needs)
     }
 
     /// Returns the sizes of the rings.
     #[inline]
     pub const fn rings(&self) -> QpRings {
+        let (log_rq_wqes, log_rq_stride) = match self.rq {
+            Some(rq) => (rq.size().log(), rq.log_stride()),
+            None => (0, 0),
+        };
         QpRings {
             log_sq_blocks: self.sq.log(),
-            log_rq_wqes: self.rq.log(),
-            log_rq_stride: self.log_rq_stride,
+            log_rq_wqes,
+            log_rq_stride,
         }
     }
 
@@ -202,9 +222,9 @@ impl QpLayout {
         self.sq
     }
 
-    /// Returns the requests of the receive ring.
+    /// Returns the receive ring, at the start of the buffer; [`None`] with an SRQ.
     #[inline]
-    pub const fn rq(&self) -> RingSize {
+    pub const fn rq(&self) -> Option<RecvRing> {
         self.rq
     }
 
@@ -213,13 +233,6 @@ impl QpLayout {
         let blocks = self.max_sq_wqe.div_ceil(wqe::BLOCK_SIZE as u32);
         // It has blocks: a head is never empty.
         self.sq.entries().checked_div(blocks).unwrap_or(0)
-    }
-
-    /// Returns the offset in bytes of the receive request of a free-running index.
-    #[inline]
-    pub const fn recv_offset(&self, index: u32) -> usize {
-        // CAST: Widening.
-        (self.rq.slot(index) as usize) << self.log_rq_stride
     }
 
     /// Returns the offset in bytes of the block of a free-running index of the send ring.
@@ -237,9 +250,10 @@ impl QpLayout {
 
     /// Fills in the fields of the command that are about the rings.
     pub fn fill(&self, cmd: &mut CreateQp) {
-        cmd.log_sq_blocks = self.sq.log();
-        cmd.log_rq_wqes = self.rq.log();
-        cmd.log_rq_stride = self.log_rq_stride;
+        let rings = self.rings();
+        cmd.log_sq_blocks = rings.log_sq_blocks;
+        cmd.log_rq_wqes = rings.log_rq_wqes;
+        cmd.log_rq_stride = rings.log_rq_stride;
         cmd.rq_offset.set(0);
         cmd.sq_offset.set(self.sq_offset);
         cmd.max_sq_wqe.set(self.max_sq_wqe);
@@ -248,25 +262,6 @@ impl QpLayout {
 
 fn power(log: u8) -> Option<usize> {
     1usize.checked_shl(log.into())
-}
-
-/// Returns the bytes of the largest receive request.
-fn recv_request(needs: &QpNeeds) -> Option<usize> {
-    size_of::<DataSeg>()
-        .checked_mul(usize::try_from(needs.max_recv_sge).ok()?)?
-        .checked_add(size_of::<RecvCtrl>())
-}
-
-/// Returns the bytes of the receive ring, in whole blocks, since the send ring starts behind.
-fn rq_bytes(rings: QpRings, needs: &QpNeeds) -> Option<usize> {
-    let requests = power(rings.log_rq_wqes)?;
-    let stride = power(rings.log_rq_stride)?;
-    if usize::try_from(needs.max_recv_wr).ok()? > requests || recv_request(needs)? > stride {
-        return None;
-    }
-    requests
-        .checked_mul(stride)?
-        .checked_next_multiple_of(wqe::BLOCK_SIZE)
 }
 
 /// Returns the bytes of the send ring.
@@ -327,6 +322,7 @@ mod tests {
         max_send_sge: 2,
         max_recv_sge: 3,
         max_inline: 100,
+        shared: false,
     };
 
     fn accepts(change: impl FnOnce(&mut QpRings, &mut QpNeeds)) -> bool {
@@ -375,7 +371,8 @@ mod tests {
     fn qp_has_its_send_ring_behind_its_receive_ring() {
         let layout = QpLayout::new(&LIMITS, QpType::Rc, RINGS, &NEEDS).unwrap();
         assert_eq!(layout.size(), 8 * 64 + 128 * 64);
-        assert_eq!((layout.recv_offset(9), layout.send_offset(130)), (64, 640));
+        let rq = layout.rq().unwrap();
+        assert_eq!((rq.offset(9), layout.send_offset(130)), (64, 640));
         // A head of 32 bytes, the byte count and the data, in units of 16: three blocks.
         let mut cmd = CreateQp::zeroed();
         layout.fill(&mut cmd);
@@ -386,11 +383,29 @@ mod tests {
     #[test]
     fn receive_ring_of_half_a_block_is_filled_up() {
         let layout = QpLayout::for_needs(&LIMITS, QpType::Rc, &QpNeeds::default()).unwrap();
-        assert_eq!(
-            (layout.rq().entries(), layout.rings().log_rq_stride),
-            (1, 5)
-        );
+        let rings = layout.rings();
+        assert_eq!((rings.log_rq_wqes, rings.log_rq_stride), (0, 5));
         assert_eq!(layout.send_offset(0), 64);
+    }
+
+    #[test]
+    fn with_an_srq_there_is_no_receive_ring() {
+        let needs = QpNeeds {
+            shared: true,
+            max_recv_wr: u32::MAX,
+            max_recv_sge: u32::MAX,
+            ..NEEDS
+        };
+        let layout = QpLayout::for_needs(&LIMITS, QpType::Ud, &needs).unwrap();
+        assert_eq!((layout.rq(), layout.send_offset(0)), (None, 0));
+        let rings = layout.rings();
+        assert_eq!((rings.log_rq_wqes, rings.log_rq_stride), (0, 0));
+        assert!(QpLayout::for_needs(&LIMITS, QpType::Gsi, &needs).is_none());
+        assert!(!accepts(|_, n| n.shared = true));
+        assert!(accepts(|r, n| {
+            n.shared = true;
+            (r.log_rq_wqes, r.log_rq_stride) = (0, 0);
+        }));
     }
 
     #[test]
@@ -424,10 +439,11 @@ mod tests {
                         max_send_sge,
                         max_recv_sge: max_send_sge,
                         max_inline,
+                        shared: false,
                     };
                     let layout = QpLayout::for_needs(&LIMITS, ty, &needs).unwrap();
                     assert!(layout.max_send_wr() >= max_send_wr.max(1));
-                    assert_eq!(layout.rq().entries(), 32);
+                    assert_eq!(layout.rings().log_rq_wqes, 5);
                     let again = QpLayout::new(&LIMITS, ty, layout.rings(), &needs);
                     assert_eq!(again, Some(layout));
                 }
@@ -459,6 +475,7 @@ mod tests {
                     max_send_sge: n,
                     max_recv_sge: n,
                     max_inline: n,
+                    shared: false,
                 };
                 for ty in [QpType::Rc, QpType::Uc, QpType::Ud] {
                     if let Some(layout) = QpLayout::new(&LIMITS, ty, rings, &needs) {

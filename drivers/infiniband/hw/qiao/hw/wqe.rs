@@ -13,7 +13,8 @@
 //! 5. `num_sge` [`DataSeg`]s, or with [`send_flag::INLINE`] an [`InlineSeg`] and the data itself,
 //!    filled up to a multiple of 16 bytes.
 //!
-//! A receive ring has a fixed stride; a receive request is a [`RecvCtrl`] and its [`DataSeg`]s.
+//! A receive ring has a fixed stride; a receive request is a [`RecvCtrl`] and its [`DataSeg`]s. So
+//! are those of an SRQ, which a ring of its own puts in order.
 
 use crate::{
     caps::feature,
@@ -248,7 +249,8 @@ layout! {
     pub struct RecvCtrl[16] {
         /// Number of data segments.
         pub num_sge: U32,
-        /// Free-running index of the request, as in `SendCtrl`.
+        /// Free-running index of the request, as in `SendCtrl`; in an SRQ of its word in the order
+        /// ring.
         pub index: U32,
         /// Reserved.
         pub rsvd: U64,

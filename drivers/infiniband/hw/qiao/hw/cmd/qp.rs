@@ -21,7 +21,8 @@ constants! {
 layout! {
     /// Creates a QP in the RESET state.
     ///
-    /// One buffer holds the receive ring at `rq_offset` and the send ring at `sq_offset`.
+    /// One buffer holds the receive ring at `rq_offset` and the send ring at `sq_offset`. A QP with
+    /// an SRQ, of type Rc, Uc or Ud, has no receive ring.
     ///
     /// A special QP (SMI, GSI; only with `feature.MAD` and `qp_flag.KERNEL`) has a number like any
     /// other here and in commands, completions and events; in packets it is QP 0 or QP 1 of its
@@ -35,13 +36,13 @@ layout! {
         pub send_cqn: U32,
         /// CQ of receive completions.
         pub recv_cqn: U32,
-        /// SRQ number, if `feature.SRQ`; zero and unused otherwise.
+        /// Number of the SRQ that receive requests come from; 0 is none.
         pub srqn: U32,
         /// XRC domain, if `feature.XRC`; zero and unused otherwise.
         pub xrcdn: U32,
         /// Doorbell slot of the send queue: an index slot.
         pub sq_slot: U32,
-        /// Doorbell slot of the receive queue: an index slot.
+        /// Doorbell slot of the receive queue: an index slot. None with an SRQ.
         pub rq_slot: U32,
         /// Bits in `qp_flag`.
         pub flags: U32,
@@ -49,13 +50,13 @@ layout! {
         pub qp_type: u8,
         /// Log2 of the 64-byte blocks of the send ring.
         pub log_sq_blocks: u8,
-        /// Log2 of the work requests of the receive ring.
+        /// Log2 of the work requests of the receive ring; zero with an SRQ.
         pub log_rq_wqes: u8,
-        /// Log2 of the bytes of a receive request, 5 to 12.
+        /// Log2 of the bytes of a receive request, 5 to 12; zero with an SRQ.
         pub log_rq_stride: u8,
         /// Offset of the send ring in the buffer, a multiple of 64.
         pub sq_offset: U32,
-        /// Offset of the receive ring in the buffer, a multiple of 64.
+        /// Offset of the receive ring in the buffer, a multiple of 64; zero with an SRQ.
         pub rq_offset: U32,
         /// Port, from 1, of a special QP (SMI and GSI); zero for others.
         pub port: u8,
