@@ -25,6 +25,7 @@ mod rdma {
     mod pd;
     mod qp;
     mod qp_attr;
+    mod srq;
     mod ucontext;
     mod udata;
     mod umem;
@@ -72,7 +73,9 @@ mod rdma {
             EventCx,
             PortEvent,
             QpEvent,
-            QpHandle, //
+            QpHandle,
+            SrqEvent,
+            SrqHandle, //
         },
         mad::{
             Mad,
@@ -107,6 +110,11 @@ mod rdma {
             QpModify,
             QpState,
             QpType, //
+        },
+        srq::{
+            Srq,
+            SrqAttr,
+            SrqOps, //
         },
         ucontext::{
             IoPages,

@@ -229,6 +229,12 @@ pub struct DeviceAttr {
     pub max_cqe: u32,
     /// Memory regions.
     pub max_mr: u32,
+    /// Shared receive queues.
+    pub max_srq: u32,
+    /// Requests of a shared receive queue.
+    pub max_srq_wr: u32,
+    /// Pieces of memory of a request of a shared receive queue.
+    pub max_srq_sge: u32,
     /// Protection domains.
     pub max_pd: u32,
     /// Address handles.
@@ -289,6 +295,9 @@ impl DeviceAttr {
         raw.max_cq = self.max_cq;
         raw.max_cqe = self.max_cqe;
         raw.max_mr = self.max_mr;
+        raw.max_srq = self.max_srq;
+        raw.max_srq_wr = self.max_srq_wr;
+        raw.max_srq_sge = self.max_srq_sge;
         raw.max_pd = self.max_pd;
         raw.max_ah = self.max_ah;
         raw.max_qp_rd_atom = self.max_qp_rd_atom;

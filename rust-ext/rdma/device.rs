@@ -28,6 +28,8 @@ use super::{
     PortModify,
     Qp,
     QpOps,
+    Srq,
+    SrqOps,
     Ucontext,
     UcontextOps,
     Udata, //
@@ -76,6 +78,8 @@ pub trait Driver: Sized + Send + Sync + 'static {
     type Cq: CqOps<Driver = Self>;
     /// Queue pairs.
     type Qp: QpOps<Driver = Self>;
+    /// Shared receive queues.
+    type Srq: SrqOps<Driver = Self>;
     /// Memory regions.
     type Mr: MrOps<Driver = Self>;
 
@@ -249,6 +253,12 @@ impl<T: Driver> UnregisteredDevice<T> {
     pub fn set_mads(&mut self) {
         // SAFETY: The device is valid and not registered. The table is copied.
         unsafe { bindings::ib_set_device_ops(self.as_raw(), &Shims::<T>::MAD_OPS) };
+    }
+
+    /// Says that the device has shared receive queues.
+    pub fn set_srqs(&mut self) {
+        // SAFETY: The device is valid and not registered. The table is copied.
+        unsafe { bindings::ib_set_device_ops(self.as_raw(), &Shims::<T>::SRQ_OPS) };
     }
 
     /// Returns what raises the events of the device. They go nowhere until it is registered.
@@ -445,6 +455,19 @@ impl<T: Driver> Shims<T> {
     /// What devices have whose agents answer management datagrams.
     const MAD_OPS: bindings::ib_device_ops = bindings::ib_device_ops {
         process_mad: Some(Self::process_mad),
+        ..pin_init::zeroed()
+    };
+
+    /// What devices have with shared receive queues.
+    const SRQ_OPS: bindings::ib_device_ops = bindings::ib_device_ops {
+        create_srq: Some(Self::create_srq),
+        destroy_srq: Some(Self::destroy_srq),
+        modify_srq: Some(Self::modify_srq),
+        post_srq_recv: Some(Self::post_srq_recv),
+        query_srq: Some(Self::query_srq),
+
+        size_ib_srq: Srq::<T>::SIZE,
+
         ..pin_init::zeroed()
     };
 

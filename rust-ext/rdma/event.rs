@@ -73,6 +73,16 @@ pub enum CqEvent {
     Error = bindings::ib_event_type_IB_EVENT_CQ_ERR,
 }
 
+/// An asynchronous event of a shared receive queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum SrqEvent {
+    /// The queue failed.
+    Error = bindings::ib_event_type_IB_EVENT_SRQ_ERR,
+    /// There are fewer requests than the limit that was set.
+    LimitReached = bindings::ib_event_type_IB_EVENT_SRQ_LIMIT_REACHED,
+}
+
 /// An asynchronous event of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -219,6 +229,49 @@ impl CqHandle {
 impl Job for CqHandle {
     fn run(&self) {
         EventCx::enter(|cx| self.complete(cx));
+    }
+}
+
+/// Raises the events of one shared receive queue.
+#[derive(Clone)]
+pub struct SrqHandle(Arc<Gate<bindings::ib_srq>>);
+
+impl SrqHandle {
+    /// # Safety
+    ///
+    /// As for [`Gate::new`].
+    pub(super) unsafe fn new(srq: NonNull<bindings::ib_srq>) -> Result<Self> {
+        // SAFETY: By the safety requirements of this function.
+        unsafe { Gate::new(srq) }.map(Self)
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Gate::revoke`].
+    pub(super) unsafe fn revoke(&self) {
+        // SAFETY: By the safety requirements of this function.
+        unsafe { self.0.revoke() }
+    }
+
+    /// Tells the consumer of the queue.
+    pub fn event(&self, event: SrqEvent) {
+        self.0.with(|srq| {
+            let srq = srq.as_ptr();
+            // SAFETY: `with` keeps `srq` valid. The core sets these fields before it calls the
+            // create op, and leaves them.
+            let (device, handler, context) =
+                unsafe { ((*srq).device, (*srq).event_handler, (*srq).srq_context) };
+            let mut event = bindings::ib_event {
+                device,
+                element: bindings::ib_event__bindgen_ty_1 { srq },
+                event: event as u32,
+            };
+            if let Some(handler) = handler {
+                // SAFETY: The handler takes an event that it does not keep, and the context that
+                // was given with it, from any context.
+                unsafe { handler(&mut event, context) };
+            }
+        });
     }
 }
 

@@ -54,6 +54,11 @@ unsafe impl RawObject for bindings::ib_qp {
     type Handle = super::QpHandle;
 }
 
+// SAFETY: `size_ib_srq`.
+unsafe impl RawObject for bindings::ib_srq {
+    type Handle = super::SrqHandle;
+}
+
 // SAFETY: Allocated by the driver, see `Mr`.
 unsafe impl RawObject for bindings::ib_mr {
     type Handle = ();

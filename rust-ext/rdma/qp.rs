@@ -17,6 +17,7 @@ use super::{
     QpType,
     RecvWrs,
     SendWrs,
+    Srq,
     Ucontext,
     Udata, //
 };
@@ -126,9 +127,11 @@ impl<T: Driver> QpInitAttr<'_, T> {
         self.raw.port_num
     }
 
-    /// Returns whether receive requests are to come from a shared queue.
-    pub fn has_srq(&self) -> bool {
-        !self.raw.srq.is_null()
+    /// Returns the shared queue that receive requests are to come from.
+    pub fn srq(&self) -> Option<&Srq<T>> {
+        // SAFETY: The core passes null, or what `create_srq` made, for there is nothing else, and
+        // keeps it during the call that the attributes are valid for.
+        (!self.raw.srq.is_null()).then(|| unsafe { Srq::<T>::from_raw(self.raw.srq) })
     }
 
     /// Returns whether all send requests are to be reported, whatever their flags.

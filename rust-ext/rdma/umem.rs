@@ -112,12 +112,50 @@ impl Umem {
         addr: u64,
         size: usize,
     ) -> Result<Self> {
-        // SAFETY: As in `pin_cq_buffer`.
+        const ATTR: u32 =
+            bindings::uverbs_attrs_create_qp_cmd_attr_ids_UVERBS_ATTR_CREATE_QP_BUF_UMEM;
+
+        // SAFETY: The attribute is one of the creation of a queue pair.
+        unsafe { Self::pin_buffer(device, udata, ATTR, addr, size) }
+    }
+
+    /// Pins the buffer of a shared receive queue; as [`pin_cq_buffer`](Self::pin_cq_buffer).
+    ///
+    /// # Errors
+    ///
+    /// As for [`pin_cq_buffer`](Self::pin_cq_buffer).
+    pub fn pin_srq_buffer<T: Driver>(
+        device: &Device<T>,
+        udata: &mut Udata,
+        addr: u64,
+        size: usize,
+    ) -> Result<Self> {
+        const ATTR: u32 =
+            bindings::uverbs_attrs_create_srq_cmd_attr_ids_UVERBS_ATTR_CREATE_SRQ_BUF_UMEM;
+
+        // SAFETY: The attribute is one of the creation of a shared receive queue.
+        unsafe { Self::pin_buffer(device, udata, ATTR, addr, size) }
+    }
+
+    /// # Safety
+    ///
+    /// `attr` must be an attribute for a buffer of the system call that `udata` may belong to.
+    unsafe fn pin_buffer<T: Driver>(
+        device: &Device<T>,
+        udata: &mut Udata,
+        attr: u32,
+        addr: u64,
+        size: usize,
+    ) -> Result<Self> {
+        // CAST: Numbers of attributes have 16 bits.
+        //
+        // SAFETY: The device is valid, as in `pin`; the bundle is valid by the invariants of
+        // `Udata`, and the attribute is as the core wants it, or the bundle has none.
         let raw = unsafe {
             bindings::ib_umem_get_attr_or_va(
                 device.as_raw(),
                 udata.bundle(),
-                bindings::uverbs_attrs_create_qp_cmd_attr_ids_UVERBS_ATTR_CREATE_QP_BUF_UMEM as u16,
+                attr as u16,
                 addr,
                 size,
                 Access::LOCAL_WRITE.as_raw(),

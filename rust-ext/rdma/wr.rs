@@ -11,10 +11,13 @@
 use super::{
     device::Shims,
     Ah,
+    Cx,
     Driver,
     Qp,
     QpOps,
-    QpType, //
+    QpType,
+    Srq,
+    SrqOps, //
 };
 use crate::bindings;
 use core::marker::PhantomData;
@@ -433,13 +436,44 @@ impl<T: Driver> Shims<T> {
         let device = unsafe { (*raw).device };
         // SAFETY: The consumer passes what `create_qp` made.
         let qp = unsafe { Qp::<T>::from_raw(raw) };
+        let post = |cx: &Cx<'_, T>, wrs: &mut RecvWrs<'_>| T::Qp::post_recv(qp, cx, wrs);
+        // SAFETY: A device operation is running, and by the safety requirements of this function.
+        unsafe { Self::post_recvs(device, wr, bad_wr, post) }
+    }
+
+    /// # Safety
+    ///
+    /// As the device operation `post_srq_recv`.
+    pub(super) unsafe extern "C" fn post_srq_recv(
+        raw: *mut bindings::ib_srq,
+        wr: *const bindings::ib_recv_wr,
+        bad_wr: *mut *const bindings::ib_recv_wr,
+    ) -> c_int {
+        // SAFETY: The consumer passes a queue of the kernel, which it keeps during the call.
+        let device = unsafe { (*raw).device };
+        // SAFETY: The consumer passes what `create_srq` made.
+        let srq = unsafe { Srq::<T>::from_raw(raw) };
+        let post = |cx: &Cx<'_, T>, wrs: &mut RecvWrs<'_>| T::Srq::post_recv(srq, cx, wrs);
+        // SAFETY: As in `post_recv`.
+        unsafe { Self::post_recvs(device, wr, bad_wr, post) }
+    }
+
+    /// # Safety
+    ///
+    /// Must be called by an operation of `device` that posts receive requests, with its arguments.
+    unsafe fn post_recvs(
+        device: *mut bindings::ib_device,
+        wr: *const bindings::ib_recv_wr,
+        bad_wr: *mut *const bindings::ib_recv_wr,
+        post: impl FnOnce(&Cx<'_, T>, &mut RecvWrs<'_>) -> Result,
+    ) -> c_int {
         // INVARIANT: The consumer passes a list of requests.
         let mut wrs = RecvWrs {
             next: wr,
             _wrs: PhantomData,
         };
-        // SAFETY: A device operation is running.
-        let ret = unsafe { Self::with_cx(device, |cx| T::Qp::post_recv(qp, cx, &mut wrs)) };
+        // SAFETY: By the safety requirements.
+        let ret = unsafe { Self::with_cx(device, |cx| post(cx, &mut wrs)) };
         // SAFETY: The core passes a place for the request that failed.
         unsafe { *bad_wr = wrs.next };
         outcome(ret, wrs.next.is_null())

@@ -11,7 +11,10 @@
  */
 #define QIAO_ABI_VERSION 1
 
-/* Bytes of a doorbell slot; a queue pair has two, its receive queue second. */
+/*
+ * Bytes of a doorbell slot; a queue pair has two, its receive queue second,
+ * and with an SRQ only the first.
+ */
 #define QIAO_DOORBELL_SLOT_SIZE 8
 
 /* Bytes behind the entries of a CQ: the doorbell record on its own line. */
@@ -27,7 +30,7 @@ struct qiao_alloc_ucontext_resp {
 	__u32 max_sge;
 	/* Log2 of the largest send queue in 64-byte blocks. */
 	__u8 log_max_sq_blocks;
-	/* Log2 of the largest receive queue in requests. */
+	/* Log2 of the largest receive queue or SRQ in requests. */
 	__u8 log_max_rq_wqes;
 	/* Log2 of the largest CQ in entries. */
 	__u8 log_max_cqe;
@@ -90,11 +93,33 @@ struct qiao_create_qp_req {
 
 struct qiao_create_qp_resp {
 	__aligned_u64 comp_mask;
-	/* Offset for mmap() of the page that holds both doorbell slots. */
+	/* Offset for mmap() of the page that holds the doorbell slots. */
 	__aligned_u64 db_mmap_offset;
 	/* Offset of the send queue's slot in that page in bytes. */
 	__u32 db_offset;
 	__u32 qpn;
+};
+
+/*
+ * The buffer holds 2^log_wqes requests of 2^log_stride bytes and, at the next
+ * multiple of 64 bytes, the order ring: 2^log_wqes words. It starts at a
+ * multiple of 64 bytes.
+ */
+struct qiao_create_srq_req {
+	__aligned_u64 comp_mask;
+	__aligned_u64 buf_addr;
+	__u8 log_wqes;
+	__u8 log_stride;
+	__u8 reserved[6];
+};
+
+struct qiao_create_srq_resp {
+	__aligned_u64 comp_mask;
+	/* Offset for mmap() of the page that holds the doorbell slot. */
+	__aligned_u64 db_mmap_offset;
+	/* Offset of the slot in that page in bytes. */
+	__u32 db_offset;
+	__u32 srqn;
 };
 
 #endif /* QIAO_ABI_USER_H */

@@ -99,7 +99,8 @@ impl Caps {
         check!(caps.log_max_eq, 1..=12);
         check!(caps.log_max_eqe, 0..=MAX_LOG_ENTRIES.into());
         if features & feature::SRQ != 0 {
-            check!(caps.log_max_srq, 0..=MAX_LOG_OBJECTS.into());
+            // Number 0 is not used.
+            check!(caps.log_max_srq, 1..=MAX_LOG_OBJECTS.into());
         }
         if features & feature::XRC != 0 {
             check!(caps.log_max_xrcd, 0..=MAX_LOG_OBJECTS.into());
@@ -224,6 +225,11 @@ mod tests {
         spoil(&mut caps);
         assert!(Caps::new(caps).is_ok());
         caps.features.set(feature::RC | feature::SRQ);
+        assert_eq!(
+            Caps::new(caps).err().expect("accepted").field,
+            "log_max_srq"
+        );
+        caps.log_max_srq = 0;
         assert_eq!(
             Caps::new(caps).err().expect("accepted").field,
             "log_max_srq"

@@ -14,9 +14,11 @@ use crate::{
     pd::Pd,
     port::Ports,
     qp::Qp,
+    srq::Srq,
     table::{
         FIRST_KEY,
-        FIRST_QPN, //
+        FIRST_QPN,
+        FIRST_SRQN, //
     },
     ucontext::Context, //
 };
@@ -94,6 +96,7 @@ impl rdma::Driver for Qiao {
     type Ah = Ah;
     type Cq = Cq;
     type Qp = Qp;
+    type Srq = Srq;
     type Mr = Mr;
     type OwnerModule = crate::LocalModule;
 
@@ -105,6 +108,7 @@ impl rdma::Driver for Qiao {
         let max_qp = pow2(caps.log_max_qp).saturating_sub(FIRST_QPN);
         let max_sge = u32::from(caps.max_sge.get());
         let has = |feature| caps.features.get() & feature != 0;
+        let srq = |n| if has(feature::SRQ) { n } else { 0 };
         Ok(DeviceAttr {
             fw_ver: caps.fw_version.get(),
             sys_image_guid: Guid(caps.sys_image_guid.get()),
@@ -121,6 +125,9 @@ impl rdma::Driver for Qiao {
             max_cq: pow2(caps.log_max_cq),
             max_cqe: pow2(caps.log_max_cqe),
             max_mr: pow2(caps.log_max_key).saturating_sub(FIRST_KEY),
+            max_srq: srq(pow2(caps.log_max_srq).saturating_sub(FIRST_SRQN)),
+            max_srq_wr: srq(pow2(caps.log_max_rq_wqes)),
+            max_srq_sge: srq(max_sge),
             max_pd: pow2(caps.log_max_pd),
             // Only memory limits them; the core and libraries take this as signed.
             max_ah: i32::MAX.unsigned_abs(),

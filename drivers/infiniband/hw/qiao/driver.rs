@@ -222,6 +222,9 @@ impl<'bound> Live<'bound> {
         if caps.features.get() & feature::MAD != 0 {
             device.set_mads();
         }
+        if caps.features.get() & feature::SRQ != 0 {
+            device.set_srqs();
+        }
         let master = BusMaster::new(dev, binding);
         let part = Part::new(binding, control, hal, master, device.handle());
         let hca = Hca::new(Parts {

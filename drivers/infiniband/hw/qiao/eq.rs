@@ -68,7 +68,8 @@ use rdma::{
     DeviceEvent,
     EventCx,
     PortEvent,
-    QpEvent, //
+    QpEvent,
+    SrqEvent, //
 };
 
 /// Number and vector of the queue of asynchronous events.
@@ -201,6 +202,8 @@ impl<'bound> AsyncHandler<'bound> {
             Some(EventType::QpFatal) => self.qp(eqe, QpEvent::Fatal),
             Some(EventType::QpRequestError) => self.qp(eqe, QpEvent::RequestError),
             Some(EventType::QpAccessError) => self.qp(eqe, QpEvent::AccessError),
+            Some(EventType::SrqLimit) => self.srq(eqe, SrqEvent::LimitReached),
+            Some(EventType::SrqError) => self.srq(eqe, SrqEvent::Error),
             Some(EventType::CqError) => self.cq_error(eqe),
             Some(EventType::PortActive) => self.port(eqe, PortEvent::Active),
             Some(EventType::PortError) => self.port(eqe, PortEvent::Error),
@@ -212,10 +215,8 @@ impl<'bound> AsyncHandler<'bound> {
             Some(EventType::DeviceFatal) => {
                 self.hca.cmd().fail(Cause::Reported(eqe.data.get()));
             }
-            // There are no SRQs yet, and completions have queues of their own.
-            Some(EventType::SrqLimit | EventType::SrqError | EventType::Completion) | None => {
-                self.hca.note(Oddity::Event);
-            }
+            // Completions have queues of their own.
+            Some(EventType::Completion) | None => self.hca.note(Oddity::Event),
         }
     }
 
@@ -223,6 +224,12 @@ impl<'bound> AsyncHandler<'bound> {
     fn qp(&self, eqe: &Eqe, event: QpEvent) {
         if let Some(qp) = self.hca.qps().get(eqe.id.get()) {
             qp.event(event);
+        }
+    }
+
+    fn srq(&self, eqe: &Eqe, event: SrqEvent) {
+        if let Some(srq) = self.hca.srqs().get(eqe.id.get()) {
+            srq.event(event);
         }
     }
 

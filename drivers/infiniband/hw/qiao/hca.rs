@@ -37,7 +37,8 @@ use rdma::{
     sync::IdTable,
     CqHandle,
     DeviceHandle,
-    QpHandle, //
+    QpHandle,
+    SrqHandle, //
 };
 
 /// A device that executes commands.
@@ -152,6 +153,11 @@ impl<'bound> Hca<'bound> {
     /// Returns the table of CQs by CQ number.
     pub(crate) fn cqs(&self) -> &Arc<IdTable<CqHandle>> {
         &self.tables.cqs
+    }
+
+    /// Returns the table of SRQs by SRQ number.
+    pub(crate) fn srqs(&self) -> &Arc<IdTable<SrqHandle>> {
+        &self.tables.srqs
     }
 
     /// Returns the CQs of the kernel.

@@ -23,6 +23,8 @@ mod page_list;
 mod pd;
 mod port;
 mod qp;
+mod recv;
+mod srq;
 mod table;
 mod ucontext;
 

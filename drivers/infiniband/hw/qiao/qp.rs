@@ -43,6 +43,7 @@ use qiao_hw::{
         ModifyQp,
         QueryQp, //
     },
+    doorbell::NO_SLOT,
     qp::{
         self,
         attr, //
@@ -148,13 +149,31 @@ impl Object for Queues {
 }
 
 /// Returns what the application asks for.
-fn needs(cap: &QpCap) -> QpNeeds {
+fn needs(init: &QpInitAttr<'_, Qiao>) -> QpNeeds {
+    let (cap, shared) = (init.cap(), init.srq().is_some());
     QpNeeds {
         max_send_wr: cap.max_send_wr,
         max_recv_wr: cap.max_recv_wr,
         max_send_sge: cap.max_send_sge,
         max_recv_sge: cap.max_recv_sge,
         max_inline: cap.max_inline_data,
+        shared,
+    }
+}
+
+/// Returns how many doorbell slots are needed: one for each queue.
+fn slots_of(init: &QpInitAttr<'_, Qiao>) -> Take {
+    match init.srq() {
+        Some(_) => Take::One,
+        None => Take::Pair,
+    }
+}
+
+/// Returns the doorbell slot of the receive queue, behind that of the send queue.
+fn recv_slot(init: &QpInitAttr<'_, Qiao>, send_slot: u32) -> u32 {
+    match init.srq() {
+        Some(_) => NO_SLOT,
+        None => send_slot + 1,
     }
 }
 
@@ -183,13 +202,16 @@ fn command(
     transport: qp::QpType,
     layout: &QpLayout,
 ) -> Result<CreateQp> {
-    if init.has_srq() || init.create_flags() != 0 {
+    if init.create_flags() != 0 {
         return Err(EOPNOTSUPP);
     }
     let mut cmd = CreateQp::zeroed();
     cmd.pdn.set(init.pd().pdn());
     cmd.send_cqn.set(init.send_cq()?.cqn());
     cmd.recv_cqn.set(init.recv_cq()?.cqn());
+    if let Some(srq) = init.srq() {
+        cmd.srqn.set(srq.srqn());
+    }
     if init.signal_all() {
         cmd.flags.set(qp_flag::SIGNAL_ALL);
     }
@@ -232,12 +254,12 @@ impl Qp {
             log_rq_wqes: req.log_rq_wqes,
             log_rq_stride: req.log_rq_stride,
         };
-        let needs = needs(&init.cap());
-        let layout = QpLayout::new(&hca.queue_limits(), transport, rings, &needs).ok_or(EINVAL)?;
+        let layout = QpLayout::new(&hca.queue_limits(), transport, rings, &needs(init));
+        let layout = layout.ok_or(EINVAL)?;
         let mut cmd = command(init, transport, &layout)?;
 
         let id = hca.qps().reserve()?;
-        let slots = ctx.take_slots(hca, Take::Pair)?;
+        let slots = ctx.take_slots(hca, slots_of(init))?;
         let mut umem = Umem::pin_qp_buffer(cx.device(), udata, req.buf_addr, layout.size())?;
         let addr = umem.addr();
         if addr % BUFFER_ALIGN != 0 {
@@ -250,7 +272,7 @@ impl Qp {
 
         cmd.qpn.set(id.get());
         cmd.sq_slot.set(slots.number());
-        cmd.rq_slot.set(slots.number() + 1);
+        cmd.rq_slot.set(recv_slot(init, slots.number()));
         cmd.buffer = tables.list();
         let resp = qiao_create_qp_resp {
             comp_mask: 0,
@@ -277,10 +299,14 @@ impl Qp {
         let (ty, cap) = (init.ty(), init.cap());
         let transport = transport(hca, ty)?;
         let layout =
-            QpLayout::for_needs(&hca.queue_limits(), transport, &needs(&cap)).ok_or(EINVAL)?;
+            QpLayout::for_needs(&hca.queue_limits(), transport, &needs(init)).ok_or(EINVAL)?;
         let mut cmd = command(init, transport, &layout)?;
         let send_cq = init.send_cq()?.kernel().ok_or(EINVAL)?.clone();
         let recv_cq = init.recv_cq()?.kernel().ok_or(EINVAL)?.clone();
+        let srq = match init.srq() {
+            Some(srq) => Some(srq.kernel().ok_or(EINVAL)?),
+            None => None,
+        };
 
         let id = hca.qps().reserve()?;
         let queues = WorkQueues::new(
@@ -293,13 +319,14 @@ impl Qp {
                 layout,
                 send_cq: &send_cq,
                 recv_cq: &recv_cq,
+                srq,
             },
         )?;
         let (slots, memory) = queues.place();
         let tables = PageTables::of_memory(hca.pdev().as_ref(), memory)?;
         cmd.qpn.set(id.get());
         cmd.sq_slot.set(slots);
-        cmd.rq_slot.set(slots + 1);
+        cmd.rq_slot.set(recv_slot(init, slots));
         cmd.buffer = tables.list();
         cmd.flags.set(cmd.flags.get() | qp_flag::KERNEL);
         if matches!(ty, QpType::Smi | QpType::Gsi) {
@@ -525,7 +552,14 @@ impl rdma::QpOps for Qp {
     }
 
     fn modify(qp: &rdma::Qp<Qiao>, cx: &Cx<'_, Qiao>, modify: &QpModify) -> Result {
-        qp.change(cx, modify)
+        qp.change(cx, modify)?;
+        let to_error = modify.mask().contains(QpMask::STATE) && modify.attr().state == QpState::Err;
+        if let (Some(kernel), true, false) =
+            (qp.queues.kernel(), to_error, cx.data().hca().is_alive())
+        {
+            kernel.queues.report_last_request();
+        }
+        Ok(())
     }
 
     fn query(qp: &rdma::Qp<Qiao>, cx: &Cx<'_, Qiao>) -> Result<QpQuery> {

@@ -171,6 +171,12 @@ impl KernelCq {
                 break;
             }
             if self.entries.read_word::<QPN>(index) == qpn {
+                // The device writes the owner word last.
+                dma_mb(Read);
+                if let Some(user) = state.users.get(&qpn) {
+                    let cqe = self.entries.read(index);
+                    user.forget(self.number, cqe.opcode, cqe.wqe_index.get());
+                }
                 self.entries.write_word::<QPN>(index, GONE);
             }
         }

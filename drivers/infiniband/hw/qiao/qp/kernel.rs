@@ -16,7 +16,9 @@ use crate::{
         Slot,
         Take, //
     },
-    hca::Hca, //
+    hca::Hca,
+    recv::Request,
+    srq::KernelSrq, //
 };
 use kernel::{
     new_spinlock_irq,
@@ -41,6 +43,7 @@ use qiao_hw::{
 use rdma::{
     dma::RingMemory,
     QpCap,
+    QpEvent,
     QpHandle,
     QpState,
     RecvWrs,
@@ -101,8 +104,32 @@ pub(crate) struct WorkQueues {
     memory: Arc<RingMemory>,
     #[pin]
     send: SpinLockIrq<SendQueue>,
-    #[pin]
-    recv: SpinLockIrq<RecvQueue>,
+    recv: Receive,
+}
+
+/// Where receive requests come from.
+enum Receive {
+    /// The queue pair.
+    Own(Pin<KBox<SpinLockIrq<RecvQueue>>>),
+    /// A queue that it shares.
+    Shared(Arc<KernelSrq>),
+}
+
+impl Receive {
+    fn own(&self) -> Option<&SpinLockIrq<RecvQueue>> {
+        match self {
+            Self::Own(queue) => Some(queue),
+            Self::Shared(_) => None,
+        }
+    }
+
+    /// Frees a request that a completion names; [`None`] if it is not outstanding.
+    fn complete(&self, index: u32) -> Option<Request> {
+        match self {
+            Self::Own(queue) => queue.lock().complete(index),
+            Self::Shared(srq) => srq.complete(index),
+        }
+    }
 }
 
 /// What work queues are made of.
@@ -114,6 +141,7 @@ pub(super) struct Parts<'a> {
     pub(super) layout: QpLayout,
     pub(super) send_cq: &'a KernelCq,
     pub(super) recv_cq: &'a KernelCq,
+    pub(super) srq: Option<&'a Arc<KernelSrq>>,
 }
 
 impl WorkQueues {
@@ -129,8 +157,17 @@ impl WorkQueues {
             layout,
             send_cq,
             recv_cq,
+            srq,
         } = parts;
         let memory = RingMemory::new(hca.pdev().as_ref(), layout.size())?;
+        let recv = match (srq, layout.rq()) {
+            (Some(srq), _) => Receive::Shared((*srq).clone()),
+            (None, Some(ring)) => {
+                let queue = RecvQueue::new(&memory, ring, cap.max_recv_sge)?;
+                Receive::Own(KBox::pin_init(new_spinlock_irq!(queue), GFP_KERNEL)?)
+            }
+            (None, None) => return Err(EINVAL),
+        };
         Arc::pin_init(
             try_pin_init!(Self {
                 handle: (*handle).clone(),
@@ -138,9 +175,9 @@ impl WorkQueues {
                 transport: *transport,
                 send_cq: send_cq.number(),
                 recv_cq: recv_cq.number(),
-                slots: hca.kernel_slots(Take::Pair)?,
+                slots: hca.kernel_slots(if srq.is_some() { Take::One } else { Take::Pair })?,
                 send <- new_spinlock_irq!(SendQueue::new(&memory, *transport, cap, layout)?),
-                recv <- new_spinlock_irq!(RecvQueue::new(&memory, cap, layout)?),
+                recv,
                 memory,
             }? Error),
             GFP_KERNEL,
@@ -170,13 +207,17 @@ impl WorkQueues {
     /// Refuses requests: the device is about to forget those that were posted.
     pub(super) fn close(&self) {
         self.send.lock().set_posting(Posting::Refused);
-        self.recv.lock().set_posting(Posting::Refused);
+        if let Some(recv) = self.recv.own() {
+            recv.lock().set_posting(Posting::Refused);
+        }
     }
 
     /// Takes requests as the state allows it.
     pub(super) fn set_state(&self, state: QpState) {
         self.send.lock().set_posting(Posting::of_send(state));
-        self.recv.lock().set_posting(Posting::of_recv(state));
+        if let Some(recv) = self.recv.own() {
+            recv.lock().set_posting(Posting::of_recv(state));
+        }
     }
 
     /// Empties the queues, as the device has done, with their completions.
@@ -187,8 +228,10 @@ impl WorkQueues {
             hca.ring_doorbell(send_slot, 0);
         });
         recv_cq.clean(self.qpn, || {
-            self.recv.lock().reset();
-            hca.ring_doorbell(recv_slot, 0);
+            if let Some(recv) = self.recv.own() {
+                recv.lock().reset();
+                hca.ring_doorbell(recv_slot, 0);
+            }
         });
     }
 
@@ -206,7 +249,7 @@ impl WorkQueues {
 
     /// Posts receive requests, up to the first that can not be.
     pub(super) fn post_recv(&self, hca: &Hca<'_>, wrs: &mut RecvWrs<'_>) -> Result {
-        let mut recv = self.recv.lock();
+        let mut recv = self.recv.own().ok_or(EINVAL)?.lock();
         let before = recv.producer();
         let ret = wrs.post_each(|wr| recv.post(wr));
         if recv.producer() != before {
@@ -241,7 +284,7 @@ impl WorkQueues {
         if cqn != self.recv_cq {
             return None;
         }
-        let (id, room) = self.recv.lock().complete(cqe.wqe_index.get())?;
+        let Request { id, room } = self.recv.complete(cqe.wqe_index.get())?;
         let mut wc = Wc::new(id, status(cqe.status), WcOpcode::Recv);
         wc.vendor_error = cqe.vendor_error.into();
         if wc.status != WcStatus::Success {
@@ -269,8 +312,8 @@ impl WorkQueues {
             let mut send = self.send.lock();
             self.flush_each(wcs, || send.complete_next());
         }
-        if cqn == self.recv_cq {
-            let mut recv = self.recv.lock();
+        if let Some(recv) = self.recv.own().filter(|_| cqn == self.recv_cq) {
+            let mut recv = recv.lock();
             self.flush_each(wcs, || recv.complete_next());
         }
     }
@@ -288,7 +331,24 @@ impl WorkQueues {
     /// Returns whether requests that belong to the queue `cqn` are not done.
     pub(crate) fn is_used(&self, cqn: u32) -> bool {
         (cqn == self.send_cq && self.send.lock().is_used())
-            || (cqn == self.recv_cq && self.recv.lock().is_used())
+            || (cqn == self.recv_cq && self.recv.own().is_some_and(|recv| recv.lock().is_used()))
+    }
+
+    /// Takes note of a completion that nobody will poll: a request of a shared queue is free then.
+    pub(crate) fn forget(&self, cqn: u32, opcode: u8, index: u32) {
+        if let (Receive::Shared(srq), true) = (&self.recv, cqn == self.recv_cq) {
+            if opcode & OPCODE_RECV != 0 {
+                srq.complete(index);
+            }
+        }
+    }
+
+    /// Tells the consumer that no request of a shared queue is in use, if it has one, since a device
+    /// that is lost does not.
+    pub(super) fn report_last_request(&self) {
+        if self.recv.own().is_none() {
+            self.handle.event(QpEvent::LastWqeReached);
+        }
     }
 }
 

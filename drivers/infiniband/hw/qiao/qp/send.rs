@@ -6,7 +6,10 @@ use super::kernel::{
     Done,
     Posting, //
 };
-use crate::device::Qiao;
+use crate::{
+    device::Qiao,
+    recv::segment, //
+};
 use kernel::{
     prelude::*,
     sync::Arc, //
@@ -20,7 +23,6 @@ use qiao_hw::{
         send_flag,
         AtomicSeg,
         BlockWriter,
-        DataSeg,
         DatagramSeg,
         InlineSeg,
         RemoteSeg,
@@ -288,15 +290,6 @@ impl SendQueue {
 
 fn remote(to: Remote) -> RemoteSeg {
     RemoteSeg::new(to.addr, to.rkey)
-}
-
-/// Returns a piece of memory as the device takes it.
-pub(super) fn segment(sge: &Sge) -> DataSeg {
-    DataSeg {
-        addr: sge.addr().into(),
-        length: sge.length().into(),
-        lkey: sge.lkey().into(),
-    }
 }
 
 /// Writes the byte count and the data, filled up.
