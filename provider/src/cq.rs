@@ -113,6 +113,11 @@ impl State {
                 }
                 let at = ring.offset(index) + QPN_OFFSET;
                 if ring.buffer.load_u32(at) == qpn {
+                    let mut cqe = Cqe::zeroed();
+                    ring.buffer.read(ring.offset(index), cqe.as_mut_bytes());
+                    if let Some(queues) = self.queues.get(&qpn) {
+                        queues.forget(cqe.opcode, cqe.wqe_index.get());
+                    }
                     ring.buffer.store_u32(at, GONE);
                 }
                 index = index.wrapping_add(1);
@@ -167,9 +172,9 @@ impl Cq {
     /// Forgets a queue pair: its completions that have not been polled are dropped.
     pub(crate) fn detach(&self, qpn: u32) {
         let mut state = self.state.lock();
+        state.purge(qpn);
         state.queues.remove(&qpn);
         state.hot = None;
-        state.purge(qpn);
     }
 
     /// Drops the completions of a queue pair that goes to RESET.
@@ -208,7 +213,7 @@ impl Cq {
             };
             let index = cqe.wqe_index.get();
             let id = if cqe.opcode & OPCODE_RECV != 0 {
-                queues.recv.complete(index)
+                queues.received(index)
             } else {
                 queues.send.complete(index)
             };

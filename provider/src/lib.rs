@@ -11,6 +11,7 @@ mod cq;
 mod ffi;
 mod lock;
 mod qp;
+mod srq;
 #[cfg(test)]
 mod tests;
 mod tracker;

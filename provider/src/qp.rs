@@ -5,11 +5,13 @@
 use crate::batch::Batch;
 use crate::ffi::memory::{Buffer, Slot};
 use crate::lock::Lock;
+use crate::srq::Srq;
 use crate::tracker::Tracker;
 use crate::wr::{Payload, SendWr};
 use crate::Errno;
+use qiao_hw::cqe::OPCODE_RECV;
 use qiao_hw::qp::QpType;
-use qiao_hw::queue::{QpLayout, QpNeeds};
+use qiao_hw::queue::{self as hw, QpLayout, QpNeeds};
 use qiao_hw::wqe::{
     blocks, send_flag, BlockWriter, DataSeg, InlineSeg, RecvCtrl, SendHead, BLOCK_SIZE, SIZE_UNIT,
 };
@@ -20,10 +22,33 @@ use zerocopy::IntoBytes;
 pub(crate) struct Queues {
     qpn: u32,
     pub(crate) send: Tracker,
-    pub(crate) recv: Tracker,
+    recv: Receive,
+}
+
+/// Where receive requests come from.
+pub(crate) enum Receive {
+    /// The queue pair.
+    Own(Tracker),
+    /// A queue that it shares.
+    Shared(Arc<Srq>),
 }
 
 impl Queues {
+    /// Frees a receive request; returns its cookie.
+    pub(crate) fn received(&self, index: u32) -> u64 {
+        match &self.recv {
+            Receive::Own(tracker) => tracker.complete(index),
+            Receive::Shared(srq) => srq.complete(index),
+        }
+    }
+
+    /// Takes note of a completion that nobody will poll: a request of a shared queue is free then.
+    pub(crate) fn forget(&self, opcode: u8, index: u32) {
+        if let (Receive::Shared(srq), true) = (&self.recv, opcode & OPCODE_RECV != 0) {
+            srq.complete(index);
+        }
+    }
+
     pub(crate) fn qpn(&self) -> u32 {
         self.qpn
     }
@@ -47,7 +72,8 @@ pub(crate) struct Qp {
     shape: Shape,
     buffer: Buffer,
     send: Lock<SendRing>,
-    recv: Lock<RecvRing>,
+    /// None if it shares a queue.
+    recv: Option<Lock<RecvRing>>,
     queues: Arc<Queues>,
 }
 
@@ -61,9 +87,18 @@ pub(crate) struct SendRing {
 }
 
 struct RecvRing {
+    places: hw::RecvRing,
     /// Free-running index of the next request.
     head: u32,
     slot: Slot,
+}
+
+/// What a queue pair receives from: its own queue, which has a doorbell slot, or a shared one.
+pub(crate) enum Source {
+    /// Its own.
+    Own(Slot),
+    /// A shared one.
+    Shared(Arc<Srq>),
 }
 
 impl SendRing {
@@ -82,8 +117,16 @@ impl Qp {
         shape: Shape,
         buffer: Buffer,
         send_slot: Slot,
-        recv_slot: Slot,
+        source: Source,
     ) -> Self {
+        let (recv, slot) = match (source, shape.layout.rq()) {
+            (Source::Own(slot), Some(places)) => {
+                let tracker = Tracker::new(places.size());
+                (Receive::Own(tracker), Some((places, slot)))
+            }
+            (Source::Shared(srq), _) => (Receive::Shared(srq), None),
+            (Source::Own(_), None) => unreachable!("a layout has no ring with an SRQ only"),
+        };
         Self {
             shape,
             buffer,
@@ -92,14 +135,17 @@ impl Qp {
                 slot: send_slot,
                 batch: Batch::default(),
             }),
-            recv: Lock::new(RecvRing {
-                head: 0,
-                slot: recv_slot,
+            recv: slot.map(|(places, slot)| {
+                Lock::new(RecvRing {
+                    places,
+                    head: 0,
+                    slot,
+                })
             }),
             queues: Arc::new(Queues {
                 qpn,
                 send: Tracker::new(shape.layout.sq()),
-                recv: Tracker::new(shape.layout.rq()),
+                recv,
             }),
         }
     }
@@ -125,8 +171,10 @@ impl Qp {
     pub(crate) fn reset(&self) {
         self.send.lock().head = 0;
         self.queues.send.reset();
-        self.recv.lock().head = 0;
-        self.queues.recv.reset();
+        if let (Some(ring), Receive::Own(tracker)) = (&self.recv, &self.queues.recv) {
+            ring.lock().head = 0;
+            tracker.reset();
+        }
     }
 
     /// Posts send requests until one is refused.
@@ -235,16 +283,19 @@ impl Qp {
     ///
     /// # Errors
     ///
-    /// As [`Qp::post_send`].
+    /// As [`Qp::post_send`]; EINVAL if the queue pair shares a queue.
     pub(crate) fn post_recv<S: ExactSizeIterator<Item = DataSeg>>(
         &self,
         requests: impl Iterator<Item = (u64, S)>,
     ) -> Result<(), (usize, Errno)> {
-        let mut ring = self.recv.lock();
+        let (Some(ring), Receive::Own(tracker)) = (&self.recv, &self.queues.recv) else {
+            return Err((0, libc::EINVAL));
+        };
+        let mut ring = ring.lock();
         let before = ring.head;
         let mut result = Ok(());
         for (n, (id, segments)) in requests.enumerate() {
-            match self.write_recv(ring.head, id, segments) {
+            match self.write_recv(&ring, tracker, id, segments) {
                 Ok(()) => ring.head = ring.head.wrapping_add(1),
                 Err(errno) => {
                     result = Err((n, errno));
@@ -260,31 +311,42 @@ impl Qp {
 
     fn write_recv(
         &self,
-        index: u32,
+        ring: &RecvRing,
+        tracker: &Tracker,
         id: u64,
         segments: impl ExactSizeIterator<Item = DataSeg>,
     ) -> Result<(), Errno> {
+        let index = ring.head;
         if segments.len() > self.shape.needs.max_recv_sge as usize {
             return Err(libc::EINVAL);
         }
-        if self.queues.recv.free(index) == 0 {
+        if tracker.free(index) == 0 {
             return Err(libc::ENOMEM);
         }
-        let mut at = self.shape.layout.recv_offset(index);
-        // CAST: At most `max_recv_sge`, which is small.
-        let num_sge = segments.len() as u32;
-        let ctrl = RecvCtrl {
-            num_sge: num_sge.into(),
-            index: index.into(),
-            rsvd: 0.into(),
-        };
-        self.buffer.write(at, ctrl.as_bytes());
-        for segment in segments {
-            at += size_of::<DataSeg>();
-            self.buffer.write(at, segment.as_bytes());
-        }
-        self.queues.recv.post(index, index.wrapping_add(1), id);
+        write_recv(&self.buffer, ring.places.offset(index), index, segments);
+        tracker.post(index, index.wrapping_add(1), id);
         Ok(())
+    }
+}
+
+/// Writes a receive request, which says `index`, at byte `at` of a buffer.
+pub(crate) fn write_recv(
+    buffer: &Buffer,
+    mut at: usize,
+    index: u32,
+    segments: impl ExactSizeIterator<Item = DataSeg>,
+) {
+    // CAST: At most `max_recv_sge`, which is small.
+    let num_sge = segments.len() as u32;
+    let ctrl = RecvCtrl {
+        num_sge: num_sge.into(),
+        index: index.into(),
+        rsvd: 0.into(),
+    };
+    buffer.write(at, ctrl.as_bytes());
+    for segment in segments {
+        at += size_of::<DataSeg>();
+        buffer.write(at, segment.as_bytes());
     }
 }
 

@@ -4,7 +4,7 @@
 
 use crate::cq::Cq;
 use crate::ffi::memory::{Buffer, DoorbellPage, Slot};
-use crate::qp::{Qp, Shape};
+use crate::qp::{Qp, Shape, Source};
 use crate::wr::{Payload, SendWr};
 use crate::Errno;
 use qiao_hw::cqe::{Cqe, CqeOpcode};
@@ -51,7 +51,13 @@ impl Bench {
             signal_all: true,
         };
         let buffer = |size| Buffer::new(size).unwrap();
-        let qp = Qp::new(QPN, shape, buffer(layout.size()), slot(0), slot(1));
+        let qp = Qp::new(
+            QPN,
+            shape,
+            buffer(layout.size()),
+            slot(0),
+            Source::Own(slot(1)),
+        );
         let cq = Cq::new(cq_layout, buffer(cq_layout.size()), slot(2));
         cq.attach(qp.queues());
         Self {
@@ -179,6 +185,7 @@ const NEEDS: QpNeeds = QpNeeds {
     max_send_sge: 4,
     max_recv_sge: 1,
     max_inline: 64,
+    shared: false,
 };
 
 #[test]

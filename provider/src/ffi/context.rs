@@ -4,7 +4,7 @@
 
 use super::bindings::*;
 use super::memory::{DoorbellPage, Slot};
-use super::{ah, check, cq, pd, qp, set_errno, status};
+use super::{ah, check, cq, pd, qp, set_errno, srq, status};
 use crate::Errno;
 use qiao_hw::queue::Limits;
 use std::collections::HashMap;
@@ -185,6 +185,12 @@ static OPS: Ops = Ops(verbs_context_ops {
     destroy_qp: Some(qp::destroy),
     post_send: Some(qp::post_send),
     post_recv: Some(qp::post_recv),
+    create_srq: Some(srq::create),
+    modify_srq: Some(srq::modify),
+    query_srq: Some(srq::query),
+    get_srq_num: Some(srq::number),
+    destroy_srq: Some(srq::destroy),
+    post_srq_recv: Some(srq::post_recv),
     query_device_ex: Some(query_device),
     query_port: Some(query_port),
     free_context: Some(free),

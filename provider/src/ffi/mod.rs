@@ -21,7 +21,7 @@ mod qp_ex;
 mod register {
     include!(concat!(env!("OUT_DIR"), "/register.rs"));
 }
-
+mod srq;
 mod wr;
 
 use crate::Errno;

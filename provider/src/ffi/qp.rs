@@ -6,13 +6,14 @@ use super::bindings::*;
 use super::memory::Buffer;
 use super::object::Object;
 use super::wr::{nth, send_wr, walk, Sges};
-use super::{check, context, cq, pointer, qp_ex, status};
-use crate::qp::{Qp, Shape};
+use super::{check, context, cq, pointer, qp_ex, srq, status};
+use crate::qp::{Qp, Shape, Source};
 use crate::Errno;
 use qiao_hw::qp::QpType;
 use qiao_hw::queue::{Limits, QpLayout, QpNeeds};
 use std::ffi::c_int;
 use std::mem::{offset_of, size_of, zeroed};
+use std::sync::Arc;
 
 type QpObject = Object<verbs_qp, Qp>;
 
@@ -63,9 +64,7 @@ fn transport(ty: ibv_qp_type) -> Option<QpType> {
 ///
 /// EOPNOTSUPP for what no part has, EINVAL for more than this one has.
 fn shape(attr: &ibv_qp_init_attr_ex, limits: &Limits) -> Result<Shape, Errno> {
-    let ty = transport(attr.qp_type)
-        .filter(|_| attr.srq.is_null())
-        .ok_or(libc::EOPNOTSUPP)?;
+    let ty = transport(attr.qp_type).ok_or(libc::EOPNOTSUPP)?;
     let cap = &attr.cap;
     let needs = QpNeeds {
         max_send_wr: cap.max_send_wr,
@@ -73,6 +72,7 @@ fn shape(attr: &ibv_qp_init_attr_ex, limits: &Limits) -> Result<Shape, Errno> {
         max_send_sge: cap.max_send_sge,
         max_recv_sge: cap.max_recv_sge,
         max_inline: cap.max_inline_data,
+        shared: !attr.srq.is_null(),
     };
     Ok(Shape {
         layout: QpLayout::for_needs(limits, ty, &needs).ok_or(libc::EINVAL)?,
@@ -154,13 +154,18 @@ unsafe fn create_any(
         // SAFETY: `base` is the new object's.
         let answer = unsafe { command(context, base, attr, &shape, &buffer) }?;
         let slot = |n| device.slot(answer.db_mmap_offset, answer.db_offset.saturating_add(n));
-        let slots = slot(0).and_then(|send| Ok((send, slot(QIAO_DOORBELL_SLOT_SIZE)?)));
-        let (send_slot, recv_slot) = slots.inspect_err(|_| {
+        let source = || match attr.srq {
+            none if none.is_null() => slot(QIAO_DOORBELL_SLOT_SIZE).map(Source::Own),
+            // SAFETY: The caller's SRQ, made by this provider.
+            shared => Ok(Source::Shared(Arc::clone(unsafe { srq::inner(shared) }))),
+        };
+        let slots = slot(0).and_then(|send| Ok((send, source()?)));
+        let (send_slot, source) = slots.inspect_err(|_| {
             // SAFETY: The QP was created above and nobody else knows it. If this fails the kernel
             // destroys it when the file is closed, and the first error is the one to report.
             unsafe { ibv_cmd_destroy_qp(base.cast()) };
         })?;
-        let qp = Qp::new(answer.qpn, shape, buffer, send_slot, recv_slot);
+        let qp = Qp::new(answer.qpn, shape, buffer, send_slot, source);
         for queue in [attr.send_cq, attr.recv_cq] {
             if !queue.is_null() {
                 // SAFETY: The caller's CQ, made by this provider.
@@ -179,8 +184,13 @@ unsafe fn create_any(
         qp_ex::fill(extended, asked, shape.ty);
     }
     attr.cap.max_send_wr = shape.layout.max_send_wr();
-    attr.cap.max_recv_wr = shape.layout.rq().entries();
+    attr.cap.max_recv_wr = max_recv_wr(&shape.layout);
     Ok(object.cast())
+}
+
+/// Returns how many receive requests the ring holds: none if there is none.
+fn max_recv_wr(layout: &QpLayout) -> u32 {
+    layout.rq().map_or(0, |ring| ring.size().entries())
 }
 
 /// Asks the kernel for a queue pair.
@@ -298,7 +308,7 @@ pub(super) unsafe extern "C" fn query(
         // The kernel knows what was asked for.
         for cap in [&mut attr.cap, &mut init.cap] {
             cap.max_send_wr = layout.max_send_wr();
-            cap.max_recv_wr = layout.rq().entries();
+            cap.max_recv_wr = max_recv_wr(&layout);
         }
     }
     status(result)
