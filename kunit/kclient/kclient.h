@@ -109,6 +109,8 @@ extern const struct kc_case kc_cases[];
 extern const unsigned int kc_case_count;
 extern const struct kc_case kc_errors[];
 extern const unsigned int kc_error_count;
+extern const struct kc_case kc_shared[];
+extern const unsigned int kc_shared_count;
 
 #define KC_PORT	1
 /* A guard against hangs, not a measurement. */

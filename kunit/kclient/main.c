@@ -162,6 +162,8 @@ static unsigned int count_cases(enum ib_qp_type type)
 		count += !!(kc_cases[i].types & BIT(type));
 	for (i = 0; i < kc_error_count; i++)
 		count += !!(kc_errors[i].types & BIT(type));
+	for (i = 0; i < kc_shared_count; i++)
+		count += !!(kc_shared[i].types & BIT(type));
 	return count;
 }
 
@@ -173,6 +175,8 @@ static void run_suite(const struct suite *suite)
 		run_case(suite, &kc_cases[i]);
 	for (i = 0; i < kc_error_count; i++)
 		run_case(suite, &kc_errors[i]);
+	for (i = 0; i < kc_shared_count; i++)
+		run_case(suite, &kc_shared[i]);
 }
 
 static void run_all(struct ib_device *a, struct ib_device *b)
