@@ -84,6 +84,17 @@ impl Guest {
 
     /// As [`Guest::queue`], of any type.
     pub fn queue_of(&mut self, qp_type: QpType, n: u32, pdn: u32) -> Queue {
+        self.try_queue(qp_type, n, pdn, |_| ()).unwrap()
+    }
+
+    /// As [`Guest::queue_of`], with the command for the QP changed.
+    pub fn try_queue(
+        &mut self,
+        qp_type: QpType,
+        n: u32,
+        pdn: u32,
+        change: impl FnOnce(&mut CreateQp),
+    ) -> Result<Queue, Status> {
         let depth = self.depth;
         let (cq, buffer) = (self.pages(depth.cq_pages()), self.pages(depth.qp_pages()));
         let slot = 512 + 4 * n;
@@ -112,8 +123,9 @@ impl Guest {
         command.sq_offset.set(depth.sq_offset());
         command.max_sq_wqe.set(256);
         command.buffer = contiguous(buffer, depth.qp_pages() as u32, self.pages(1), self);
-        self.command(&command).unwrap();
-        Queue {
+        change(&mut command);
+        self.command(&command)?;
+        Ok(Queue {
             qpn: n,
             slot,
             buffer,
@@ -122,7 +134,7 @@ impl Guest {
             consumer: 0,
             sent: 0,
             received: 0,
-        }
+        })
     }
 
     /// Brings a QP of datagrams to RTS.
