@@ -6,6 +6,7 @@ mod cq;
 mod mr;
 mod objects;
 mod qp;
+mod srq;
 
 use std::path::Path;
 
@@ -15,7 +16,7 @@ use rustix::io::Errno;
 use crate::{
     checks::Checks,
     memory::Arena,
-    uverbs::{alloc_pd, command, destroy_cq, destroy_qp, get_context, Call, Context, Uverbs},
+    uverbs::{alloc_pd, command, get_context, Call, Context, Uverbs},
 };
 
 /// Tries everything on the device of `path`.
@@ -30,6 +31,7 @@ pub fn run(path: &Path) -> Result<()> {
     let cq = cq::queues(&mut user, &arena, &mut checks).context("creating a good CQ")?;
     qp::pairs(&mut user, pd, cq, &arena, &mut checks);
     qp::transitions(&mut user, pd, cq, &arena, &mut checks)?;
+    srq::queues(&mut user, pd, cq, &arena, &mut checks)?;
     objects::handles(path, &mut user, pd, cq, &arena, &mut checks)?;
     objects::mappings(path, &mut user, &arena, &mut checks)?;
     objects::responses(path, &mut user, pd, cq, &arena, &mut checks)?;
@@ -135,7 +137,13 @@ impl Limits {
 
 /// The driver's request cut off, missing, and with more behind it. Succeeds for zeroes behind it, as what a later version of the
 /// library sends must.
-fn lengths(what: &str, good: &Call, user: &mut Context, checks: &mut Checks) {
+fn lengths(
+    what: &str,
+    good: &Call,
+    destroy: fn(u32) -> Call,
+    user: &mut Context,
+    checks: &mut Checks,
+) {
     let with = |driver: &[u8]| Call {
         driver: driver.to_vec(),
         ..good.clone()
@@ -157,14 +165,9 @@ fn lengths(what: &str, good: &Call, user: &mut Context, checks: &mut Checks) {
         user.dev.call(&with(&longer)),
     ) {
         let handle = u32::from_le_bytes(response[..4].try_into().expect("4 bytes"));
-        let destroy = if what == "CQ" {
-            destroy_cq(handle)
-        } else {
-            destroy_qp(handle)
-        };
         checks.works(
             &format!("{what}: zeroes behind the request, undone"),
-            user.dev.call(&destroy),
+            user.dev.call(&destroy(handle)),
         );
     }
     longer.pop();

@@ -12,8 +12,9 @@ use crate::{
     checks::Checks,
     memory::{Arena, PAGE},
     uverbs::{
-        access, alloc_pd, dealloc_pd, dereg_mr, destroy_cq, destroy_qp, Call, Context, CreateCq,
-        CreateCqResponse, CreateQp, CreateQpResponse, RegMr,
+        access, alloc_pd, dealloc_pd, dereg_mr, destroy_cq, destroy_qp,
+        srq::{destroy_srq, CreateSrq},
+        Call, Context, CreateCq, CreateCqResponse, CreateQp, CreateQpResponse, RegMr,
     },
 };
 
@@ -83,7 +84,7 @@ struct Kind {
     destroy: fn(u32) -> Call,
 }
 
-fn kinds(pd: u32, cq: u32, arena: &Arena) -> [Kind; 4] {
+fn kinds(pd: u32, cq: u32, arena: &Arena) -> [Kind; 5] {
     let mr = RegMr {
         start: arena.writable(),
         length: PAGE,
@@ -108,6 +109,11 @@ fn kinds(pd: u32, cq: u32, arena: &Arena) -> [Kind; 4] {
             "QP",
             CreateQp::good(pd, cq, arena.writable_again() + PAGE).call(),
             destroy_qp,
+        ),
+        kind(
+            "SRQ",
+            CreateSrq::good(pd, arena.writable_again() + PAGE).call(),
+            destroy_srq,
         ),
     ]
 }
@@ -141,8 +147,8 @@ fn fill_one(user: &mut Context, kind: &Kind) -> Result<usize> {
 }
 
 /// Page and offset of the slots that a new CQ and a new QP get.
-fn slots(user: &mut Context, kinds: &[Kind; 4]) -> Result<[(u64, u32); 2]> {
-    let [_, _, cq, qp] = kinds;
+fn slots(user: &mut Context, kinds: &[Kind; 5]) -> Result<[(u64, u32); 2]> {
+    let [_, _, cq, qp, _] = kinds;
     let (core, driver): (CreateCqResponse, qiao_create_cq_resp) =
         user.dev.ask_both(&cq.good).context("creating a CQ")?;
     user.dev

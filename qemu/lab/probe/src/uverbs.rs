@@ -25,6 +25,8 @@ use crate::{
     memory::{Arena, PAGE},
 };
 
+pub mod srq;
+
 /// Numbers of the commands, `IB_USER_VERBS_CMD_*`.
 pub mod command {
     pub const GET_CONTEXT: u32 = 0;
@@ -37,6 +39,9 @@ pub mod command {
     pub const CREATE_QP: u32 = 24;
     pub const MODIFY_QP: u32 = 26;
     pub const DESTROY_QP: u32 = 27;
+    pub const CREATE_SRQ: u32 = 32;
+    pub const MODIFY_SRQ: u32 = 33;
+    pub const DESTROY_SRQ: u32 = 35;
     /// In the command word: one with a longer header.
     pub const EXTENDED: u32 = 0x8000_0000;
 }
@@ -558,6 +563,12 @@ impl Context {
     /// Creates a QP and returns its handle.
     pub fn qp(&mut self, qp: &CreateQp) -> Result<u32, Errno> {
         Ok(self.dev.ask::<CreateQpResponse>(&qp.call())?.qp_handle)
+    }
+
+    /// Creates an SRQ and returns its handle.
+    pub fn srq(&mut self, srq: &srq::CreateSrq) -> Result<u32, Errno> {
+        let response: srq::CreateSrqResponse = self.dev.ask(&srq.call())?;
+        Ok(response.srq_handle)
     }
 
     /// Registers memory and returns the handle of the MR.

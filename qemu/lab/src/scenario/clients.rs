@@ -16,14 +16,16 @@ const PINGPONG_PORT: u16 = 18515;
 const PERFTEST_PORT: u16 = 18515;
 
 /// Programs of ibverbs-utils: each transport, by polling and by events.
-const PINGPONGS: [&str; 4] = [
+const PINGPONGS: [&str; 6] = [
     "ibv_rc_pingpong",
     "ibv_rc_pingpong -e",
     "ibv_uc_pingpong -e",
     "ibv_ud_pingpong -e",
+    "ibv_srq_pingpong",
+    "ibv_srq_pingpong -e",
 ];
 /// Programs of perftest: each operation over each transport that has it.
-const BANDWIDTHS: [&str; 8] = [
+const BANDWIDTHS: [&str; 9] = [
     "ib_write_bw -s 65536",
     "ib_read_bw -s 65536",
     "ib_atomic_bw -A FETCH_AND_ADD",
@@ -32,6 +34,7 @@ const BANDWIDTHS: [&str; 8] = [
     "ib_send_bw -c UC -s 65536",
     "ib_send_bw -c UD -s 1024",
     "ib_send_bw -s 65536",
+    "ib_send_bw --use-srq -s 65536",
 ];
 const LATENCIES: [&str; 6] = [
     "ib_send_lat -s 8",

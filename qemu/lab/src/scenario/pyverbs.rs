@@ -26,7 +26,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
 
 /// Modules of the tests whose subject the device has.
 const MODULES: &str = "test_addr test_atomic test_cq test_cq_events test_cqex test_device test_fork test_mr test_odp test_parent_domain test_pd \
-     test_qp test_qpex test_relaxed_ordering test_shared_pd";
+     test_qp test_qpex test_relaxed_ordering test_shared_pd test_srq";
 
 fn run(session: &Session, report: &mut Report) -> Result<()> {
     let guest = &session.guests[0];

@@ -44,6 +44,7 @@ fn few_objects() -> String {
         offset_of!(Caps, log_max_key),
         offset_of!(Caps, log_max_cq),
         offset_of!(Caps, log_max_qp),
+        offset_of!(Caps, log_max_srq),
     ]
     .map(|offset| format!("{{ offset = {offset}, bytes = [{LOG_OBJECTS}] }}"))
     .join(", ");
@@ -144,7 +145,7 @@ fn count_objects(guest: &Guest) -> Result<Vec<u32>> {
     let mut words = listed.split_whitespace();
     let mut counts = Vec::new();
     while let Some(word) = words.next() {
-        let ["pd" | "cq" | "qp" | "mr" | "ctx"] = [word] else {
+        let ["pd" | "cq" | "qp" | "srq" | "mr" | "ctx"] = [word] else {
             continue;
         };
         counts.push(words.next().context("a kind without a count")?.parse()?);

@@ -8,7 +8,7 @@ use super::{lengths, Change, Limits};
 use crate::{
     checks::Checks,
     memory::{Arena, KERNEL, NON_CANONICAL, UNMAPPED},
-    uverbs::{Context, CreateCq},
+    uverbs::{destroy_cq, Context, CreateCq},
 };
 
 const BAD_CQS: &[Change<CreateCq>] = &[
@@ -75,6 +75,6 @@ pub(super) fn queues(user: &mut Context, arena: &Arena, checks: &mut Checks) -> 
         change(&mut bad, &limits);
         checks.refused(&format!("CQ: {name}"), *errno, user.cq(&bad));
     }
-    lengths("CQ", &good.call(), user, checks);
+    lengths("CQ", &good.call(), destroy_cq, user, checks);
     checks.works("CQ: good", user.cq(&good))
 }

@@ -139,7 +139,7 @@ pub(super) fn pairs(user: &mut Context, pd: u32, cq: u32, arena: &Arena, checks:
         change(&mut bad, &limits);
         checks.refused(&format!("QP: {name}"), *errno, user.qp(&bad));
     }
-    lengths("QP", &good.call(), user, checks);
+    lengths("QP", &good.call(), destroy_qp, user, checks);
     let tiny = CreateQp {
         core: CreateQpCore {
             max_send_wr: 0,
