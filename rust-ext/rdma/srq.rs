@@ -31,8 +31,8 @@ pub trait SrqOps: Sized + Send + Sync + 'static {
 
     /// Creates a shared receive queue of user space.
     ///
-    /// `handle` is for the driver's table of shared receive queues. If this fails then the handle is
-    /// revoked, so it does no harm there.
+    /// `handle` is for the driver's table of shared receive queues. If this fails then the handle
+    /// is revoked, so it does no harm there.
     fn create_user(
         cx: &Cx<'_, Self::Driver>,
         pd: &Pd<Self::Driver>,

@@ -25,6 +25,9 @@ const SLOT: u32 = 900;
 const LOG_WQES: u8 = 2;
 const LOG_STRIDE: u8 = 5;
 
+/// What makes a good command a bad one, and the status that it gets.
+type Spoil<C> = (Status, fn(&mut C));
+
 /// An SRQ of four requests, as its owner sees it.
 struct Shared {
     layout: SrqLayout,
@@ -346,7 +349,7 @@ fn operands_are_checked() {
     g.basics();
     g.alloc_pd(2);
     let good = command(&mut g);
-    let spoils: [(Status, fn(&mut CreateSrq)); 11] = [
+    let spoils: [Spoil<CreateSrq>; 11] = [
         (Status::BadOperand, |c| c.srqn.set(0)),
         (Status::BadOperand, |c| c.srqn.set(1 << 24)),
         (Status::NoSuchObject, |c| c.pdn.set(9)),
@@ -367,7 +370,7 @@ fn operands_are_checked() {
     g.command(&good).unwrap();
     assert_eq!(g.command(&good).err(), Some(Status::Exists));
 
-    let spoils: [(Status, fn(&mut CreateQp)); 6] = [
+    let spoils: [Spoil<CreateQp>; 6] = [
         (Status::NoSuchObject, |c| c.srqn.set(4)),
         (Status::BadOperand, |c| c.rq_slot.set(950)),
         (Status::BadOperand, |c| c.log_rq_wqes = 1),

@@ -343,8 +343,8 @@ impl WorkQueues {
         }
     }
 
-    /// Tells the consumer that no request of a shared queue is in use, if it has one, since a device
-    /// that is lost does not.
+    /// Tells the consumer that no request of a shared queue is in use, if it has one, since a
+    /// device that is lost does not.
     pub(super) fn report_last_request(&self) {
         if self.recv.own().is_none() {
             self.handle.event(QpEvent::LastWqeReached);

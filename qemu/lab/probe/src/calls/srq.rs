@@ -122,7 +122,7 @@ fn modifications(user: &mut Context, srq: u32, checks: &mut Checks) {
             "an unknown attribute",
             Errno::OPNOTSUPP,
             ModifySrq {
-                attr_mask: attr::LIMIT | 1 << 31,
+                attr_mask: attr::LIMIT | (1 << 31),
                 ..good
             },
         ),
