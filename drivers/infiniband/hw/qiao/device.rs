@@ -107,7 +107,7 @@ impl rdma::Driver for Qiao {
         let caps = cx.data().hca().caps();
         let max_qp = pow2(caps.log_max_qp).saturating_sub(FIRST_QPN);
         let max_sge = u32::from(caps.max_sge.get());
-        let has = |feature| caps.features.get() & feature != 0;
+        let has = |feature| cx.data().hca().has(feature);
         let srq = |n| if has(feature::SRQ) { n } else { 0 };
         Ok(DeviceAttr {
             fw_ver: caps.fw_version.get(),
