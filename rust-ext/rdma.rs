@@ -26,6 +26,7 @@ mod rdma {
     mod qp;
     mod qp_attr;
     mod srq;
+    mod stats;
     mod ucontext;
     mod udata;
     mod umem;
@@ -116,6 +117,7 @@ mod rdma {
             SrqAttr,
             SrqOps, //
         },
+        stats::PortCounter,
         ucontext::{
             IoPages,
             MmapHandle,

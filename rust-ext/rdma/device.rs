@@ -23,6 +23,7 @@ use super::{
     Pd,
     PdOps,
     PortAttr,
+    PortCounter,
     PortEvent,
     PortImmutable,
     PortModify,
@@ -92,6 +93,9 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// Version of what the driver and its library in user space tell each other.
     const UVERBS_ABI_VER: u32;
 
+    /// The counters of each port; at least one.
+    const PORT_COUNTERS: &'static [PortCounter];
+
     /// Returns what the device has. Called before all others, by the registration.
     fn query_device(cx: &Cx<'_, Self>) -> Result<DeviceAttr>;
 
@@ -117,6 +121,10 @@ pub trait Driver: Sized + Send + Sync + 'static {
     ///
     /// `EINVAL` if the table has no such entry.
     fn query_pkey(cx: &Cx<'_, Self>, port: u32, index: u16) -> Result<u16>;
+
+    /// Writes the values of [`PORT_COUNTERS`](Self::PORT_COUNTERS) of the port number `port`, which
+    /// exists, in their order: all of them or, with an error, none. May sleep.
+    fn query_port_counters(cx: &Cx<'_, Self>, port: u32, values: &mut [u64]) -> Result;
 
     /// Changes the port number `port`, which exists.
     fn modify_port(cx: &Cx<'_, Self>, port: u32, modify: &PortModify) -> Result;
@@ -410,6 +418,9 @@ impl<T: Driver> Shims<T> {
         query_gid: Some(Self::query_gid),
         query_pkey: Some(Self::query_pkey),
         query_port: Some(Self::query_port),
+
+        alloc_hw_port_stats: Some(Self::alloc_hw_port_stats),
+        get_hw_stats: Some(Self::get_hw_stats),
 
         alloc_ucontext: Some(Self::alloc_ucontext),
         dealloc_ucontext: Some(Self::dealloc_ucontext),

@@ -4,6 +4,7 @@
 
 use crate::{
     ah::Ah,
+    counters,
     cq::Cq,
     hca::Hca,
     mad,
@@ -38,6 +39,7 @@ use rdma::{
     Mad,
     MadRequest,
     PortAttr,
+    PortCounter,
     PortImmutable,
     PortModify, //
 };
@@ -102,6 +104,7 @@ impl rdma::Driver for Qiao {
 
     const NAME: &'static CStr = c"qiao_%d";
     const UVERBS_ABI_VER: u32 = qiao_abi::QIAO_ABI_VERSION;
+    const PORT_COUNTERS: &'static [PortCounter] = &counters::NAMES;
 
     fn query_device(cx: &Cx<'_, Self>) -> Result<DeviceAttr> {
         let caps = cx.data().hca().caps();
@@ -170,6 +173,10 @@ impl rdma::Driver for Qiao {
 
     fn query_pkey(cx: &Cx<'_, Self>, port: u32, index: u16) -> Result<u16> {
         cx.data().ports.pkey(cx.data().hca(), port, index)
+    }
+
+    fn query_port_counters(cx: &Cx<'_, Self>, port: u32, values: &mut [u64]) -> Result {
+        counters::read(cx.data().hca(), u8::try_from(port)?, values)
     }
 
     fn modify_port(cx: &Cx<'_, Self>, port: u32, modify: &PortModify) -> Result {

@@ -8,6 +8,7 @@ mod ah;
 mod caps;
 mod cc;
 mod cmdq;
+mod counters;
 mod cq;
 mod device;
 mod doorbell;

@@ -3,13 +3,14 @@
 //! What breaks in a cluster while it is used: a cable, and a node. Switches are in [`super::switch`].
 
 use std::{
+    collections::BTreeSet,
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{bail, ensure, Context, Result};
 use qiao_agent::Status;
-use serde_json::json;
+use serde_json::{json, Value};
 
 use super::{
     clients::{End, Pair},
@@ -165,7 +166,56 @@ fn run_cable(session: &Session, report: &mut Report) -> Result<()> {
     report.test("ibv_rc_pingpong afterwards", || {
         nodes.pair(0, 1).pingpong("ibv_rc_pingpong -n 50 -c -e")
     });
+    report.test("rdma statistic says what the devices counted", || {
+        statistics(&nodes)
+    });
     Ok(())
+}
+
+/// What the kernel calls the counters of the transport, and what the model calls them.
+const STATISTICS: [(&str, &str); 8] = [
+    ("duplicate_request", "duplicate_requests"),
+    ("local_ack_timeout_err", "local_ack_timeouts"),
+    ("out_of_sequence", "out_of_sequence"),
+    ("packet_seq_err", "sequence_naks"),
+    ("rnr_nak_retry_err", "rnr_naks"),
+    ("retrans_pkts", "retransmits"),
+    ("req_local_errors", "local_errors"),
+    ("req_remote_errors", "remote_errors"),
+];
+
+/// Guests show each counter of the transport with the value that the model has, by netlink and in sysfs; the outages have moved
+/// some of them.
+fn statistics(nodes: &Nodes) -> Result<String> {
+    let mut moved = BTreeSet::new();
+    let counters = counters::read(nodes.session)?;
+    for (index, hca) in ["a0", "b0"].into_iter().enumerate() {
+        let (guest, device) = (&nodes.session.guests[index], &nodes.devices[index]);
+        let said = guest.run(&format!("rdma -j statistic show link {device}/1"), SHORT)?;
+        let said: Value = serde_json::from_str(&said.stdout).context("what rdma says")?;
+        let folder = format!("/sys/class/infiniband/{device}/ports/1/hw_counters");
+        for (name, counter) in STATISTICS {
+            let wanted = counters.get(&format!("{hca}:1 {counter}"));
+            let &wanted = wanted.with_context(|| format!("the model has no {counter}"))?;
+            let by_netlink = said[0][name].as_u64();
+            let in_sysfs = guest.run(&format!("cat {folder}/{name}"), SHORT)?.stdout;
+            ensure!(
+                by_netlink == Some(wanted) && in_sysfs.trim().parse() == Ok(wanted),
+                "{name} of {device}: {wanted}, but {by_netlink:?} by netlink and {in_sysfs:?} in sysfs"
+            );
+            if wanted > 0 {
+                moved.insert(name);
+            }
+        }
+    }
+    for name in ["local_ack_timeout_err", "retrans_pkts"] {
+        ensure!(moved.contains(name), "{name} has not moved");
+    }
+    Ok(format!(
+        "{} of {} have moved",
+        moved.len(),
+        STATISTICS.len()
+    ))
 }
 
 /// Nothing is lost that the transport does not send again: the program does not notice.
