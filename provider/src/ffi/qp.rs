@@ -5,7 +5,7 @@
 use super::bindings::*;
 use super::memory::Buffer;
 use super::object::Object;
-use super::wr::{nth, send_wr, walk, Sges};
+use super::wr::{answer, recv_requests, send_wr, walk};
 use super::{check, context, cq, pointer, qp_ex, srq, status};
 use crate::qp::{Qp, Shape, Source};
 use crate::Errno;
@@ -330,12 +330,8 @@ pub(super) unsafe extern "C" fn post_send(
     let requests = unsafe { walk(wr, |wr| wr.next) };
     // SAFETY: As above.
     let result = queues.post_send(requests.map(|wr| unsafe { send_wr(wr, queues.shape().ty) }));
-    let Err((n, errno)) = result else {
-        return 0;
-    };
-    // SAFETY: As above; request `n` exists, since it is the one that was refused.
-    unsafe { *bad = nth(wr, n, |wr| wr.next) };
-    errno
+    // SAFETY: As above; what is refused is a request of the list, and `bad` is valid for writes.
+    unsafe { answer(result, wr, bad, |wr| wr.next) }
 }
 
 pub(super) unsafe extern "C" fn post_recv(
@@ -350,17 +346,8 @@ pub(super) unsafe extern "C" fn post_recv(
         unsafe { *bad = wr };
         return libc::EINVAL;
     }
-    // SAFETY: `wr` is the head of the caller's list, which is valid for this call.
-    let requests = unsafe { walk(wr, |wr| wr.next) };
-    let result = queues.post_recv(requests.map(|wr| {
-        // SAFETY: The caller's list has `num_sge` entries.
-        let sges = unsafe { Sges::new(wr.sg_list, wr.num_sge) };
-        (wr.wr_id, sges.iter())
-    }));
-    let Err((n, errno)) = result else {
-        return 0;
-    };
-    // SAFETY: As above; request `n` exists, since it is the one that was refused.
-    unsafe { *bad = nth(wr, n, |wr| wr.next) };
-    errno
+    // SAFETY: `wr` is the head of the caller's list, which is valid for this call, with its pieces.
+    let result = queues.post_recv(unsafe { recv_requests(wr) });
+    // SAFETY: As above; what is refused is a request of the list, and `bad` is valid for writes.
+    unsafe { answer(result, wr, bad, |wr| wr.next) }
 }

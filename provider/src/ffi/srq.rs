@@ -5,7 +5,7 @@
 use super::bindings::*;
 use super::memory::Buffer;
 use super::object::Object;
-use super::wr::{nth, walk, Sges};
+use super::wr::{answer, recv_requests};
 use super::{check, context, pointer, status};
 use crate::srq::Srq;
 use qiao_hw::queue::{RecvRing, SrqLayout};
@@ -140,18 +140,9 @@ pub(super) unsafe extern "C" fn post_recv(
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
     // SAFETY: `srq` is an object of `create`; `wr` is the head of the caller's list, which is valid for
-    // this call.
-    let (srq, requests) = unsafe { (inner(srq), walk(wr, |wr| wr.next)) };
-    let result = srq.post(requests.map(|wr| {
-        // SAFETY: The caller's list has `num_sge` entries.
-        let sges = unsafe { Sges::new(wr.sg_list, wr.num_sge) };
-        (wr.wr_id, sges.iter())
-    }));
-    let Err((n, errno)) = result else {
-        return 0;
-    };
-    // SAFETY: As above; request `n` exists, since it is the one that was refused, and `bad` is valid
-    // for writes.
-    unsafe { *bad = nth(wr, n, |wr| wr.next) };
-    errno
+    // this call, with its pieces.
+    let (srq, requests) = unsafe { (inner(srq), recv_requests(wr)) };
+    let result = srq.post(requests);
+    // SAFETY: As above; what is refused is a request of the list, and `bad` is valid for writes.
+    unsafe { answer(result, wr, bad, |wr| wr.next) }
 }

@@ -172,15 +172,42 @@ where
     })
 }
 
-/// Returns request `n` of a list.
+/// Walks a list of receive requests: the cookie and the pieces of each.
 ///
 /// # Safety
 ///
-/// The list must have that many requests.
-pub(super) unsafe fn nth<T>(mut wr: *mut T, n: usize, next: impl Fn(&T) -> *mut T) -> *mut T {
+/// As for [`walk`]; each request must have as many pieces as it says.
+pub(super) unsafe fn recv_requests<'a>(
+    first: *const ibv_recv_wr,
+) -> impl Iterator<Item = (u64, impl ExactSizeIterator<Item = DataSeg> + use<'a>)> + 'a {
+    // SAFETY: By the safety requirements.
+    unsafe { walk(first, |wr: &ibv_recv_wr| wr.next) }.map(|wr| {
+        // SAFETY: As above.
+        let sges = unsafe { Sges::new(wr.sg_list, wr.num_sge) };
+        (wr.wr_id, sges.iter())
+    })
+}
+
+/// Returns what a call that posts a list of requests returns: 0, or an errno and in `bad` the
+/// request that was refused.
+///
+/// # Safety
+///
+/// An error's number must be that of a request of the list at `wr`, and `bad` valid for writes.
+pub(super) unsafe fn answer<T>(
+    result: Result<(), (usize, Errno)>,
+    mut wr: *mut T,
+    bad: *mut *mut T,
+    next: impl Fn(&T) -> *mut T,
+) -> c_int {
+    let Err((n, errno)) = result else {
+        return 0;
+    };
     for _ in 0..n {
         // SAFETY: By the safety requirements.
         wr = next(unsafe { &*wr });
     }
-    wr
+    // SAFETY: By the safety requirements.
+    unsafe { *bad = wr };
+    errno
 }
