@@ -45,7 +45,6 @@ use qiao_hw::{
     },
     queue::{
         CqLayout,
-        BUFFER_ALIGN,
         CQ_RECORD_SIZE, //
     }, //
 };
@@ -123,7 +122,7 @@ impl Cq {
         let id = hca.cqs().reserve()?;
         let slot = ctx.take_slots(hca, Take::One)?;
         let mut umem = Umem::pin_cq_buffer(cx.device(), udata, req.buf_addr, layout.size())?;
-        let tables = tables(hca, &mut umem)?;
+        let tables = PageTables::of_buffer(hca, &mut umem)?;
 
         cmd.cqn.set(id.get());
         cmd.slot.set(slot.number());
@@ -185,7 +184,7 @@ impl Cq {
             layout.size(),
             Access::LOCAL_WRITE,
         )?;
-        let tables = tables(hca, &mut umem)?;
+        let tables = PageTables::of_buffer(hca, &mut umem)?;
 
         let mut cmd = ResizeCq::zeroed();
         cmd.cqn.set(self.cqn());
@@ -211,20 +210,6 @@ fn command(hca: &Hca<'_>, attr: &CqInitAttr, layout: &CqLayout) -> Result<Create
         .set(hca.completion_eqn(attr.comp_vector).ok_or(EINVAL)?);
     cmd.log_entries = layout.entries().log();
     Ok(cmd)
-}
-
-/// Describes the buffer of a queue.
-///
-/// # Errors
-///
-/// `EINVAL` if it is not aligned, `ENOMEM`.
-fn tables(hca: &Hca<'_>, umem: &mut Umem) -> Result<PageTables> {
-    let addr = umem.addr();
-    if addr % BUFFER_ALIGN != 0 {
-        return Err(EINVAL);
-    }
-    let blocks = umem.blocks(hca.caps().page_sizes.get(), addr)?;
-    PageTables::new(hca.pdev().as_ref(), &blocks)
 }
 
 impl Object for Queue {

@@ -14,12 +14,20 @@ use kernel::{
     },
     prelude::*, //
 };
-use qiao_hw::pages::{
-    levels_for,
-    limit,
-    PageList, //
+use qiao_hw::{
+    pages::{
+        levels_for,
+        limit,
+        PageList, //
+    },
+    queue::BUFFER_ALIGN,
 };
-use rdma::dma::RingMemory;
+use rdma::{
+    dma::RingMemory,
+    Umem, //
+};
+
+use crate::hca::Hca;
 
 const ENTRIES: usize = limit::TABLE_ENTRIES as usize;
 
@@ -45,6 +53,20 @@ impl PageTables {
         let mut this = Self::of_pages(dev, blocks.count(), blocks.shift(), blocks.iter())?;
         this.list.offset.set(blocks.offset());
         Ok(this)
+    }
+
+    /// Makes the list of a queue's buffer in the memory of its user.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it is not aligned; as for [`new`](Self::new).
+    pub(crate) fn of_buffer(hca: &Hca<'_>, umem: &mut Umem) -> Result<Self> {
+        let addr = umem.addr();
+        if addr % BUFFER_ALIGN != 0 {
+            return Err(EINVAL);
+        }
+        let blocks = umem.blocks(hca.caps().page_sizes.get(), addr)?;
+        Self::new(hca.pdev().as_ref(), &blocks)
     }
 
     /// Makes the list of the memory of rings, which is contiguous, by pages of the size that every

@@ -51,8 +51,7 @@ use qiao_hw::{
     queue::{
         QpLayout,
         QpNeeds,
-        QpRings,
-        BUFFER_ALIGN, //
+        QpRings, //
     }, //
 };
 use rdma::{
@@ -261,14 +260,7 @@ impl Qp {
         let id = hca.qps().reserve()?;
         let slots = ctx.take_slots(hca, slots_of(init))?;
         let mut umem = Umem::pin_qp_buffer(cx.device(), udata, req.buf_addr, layout.size())?;
-        let addr = umem.addr();
-        if addr % BUFFER_ALIGN != 0 {
-            return Err(EINVAL);
-        }
-        let tables = PageTables::new(
-            hca.pdev().as_ref(),
-            &umem.blocks(hca.caps().page_sizes.get(), addr)?,
-        )?;
+        let tables = PageTables::of_buffer(hca, &mut umem)?;
 
         cmd.qpn.set(id.get());
         cmd.sq_slot.set(slots.number());

@@ -34,8 +34,7 @@ use qiao_hw::{
     },
     queue::{
         RecvRing,
-        SrqLayout,
-        BUFFER_ALIGN, //
+        SrqLayout, //
     }, //
 };
 use rdma::{
@@ -149,14 +148,7 @@ impl Srq {
         let id = hca.srqs().reserve()?;
         let slot = ctx.take_slots(hca, Take::One)?;
         let mut umem = Umem::pin_srq_buffer(cx.device(), udata, req.buf_addr, layout.size())?;
-        let addr = umem.addr();
-        if addr % BUFFER_ALIGN != 0 {
-            return Err(EINVAL);
-        }
-        let tables = PageTables::new(
-            hca.pdev().as_ref(),
-            &umem.blocks(hca.caps().page_sizes.get(), addr)?,
-        )?;
+        let tables = PageTables::of_buffer(hca, &mut umem)?;
 
         cmd.srqn.set(id.get());
         cmd.slot.set(slot.number());
