@@ -194,10 +194,8 @@ struct Contestant<'a> {
 
 fn run(session: &Session, report: &mut Report) -> Result<()> {
     let guests = [&session.guests[0], &session.guests[1]];
-    let mut devices = Vec::new();
+    let devices = driver::load_all(session)?;
     for guest in guests {
-        driver::load(guest)?;
-        devices.push(driver::devices(guest, 1)?.remove(0));
         softroce::start(guest)?;
     }
     let qiao = Contestant {

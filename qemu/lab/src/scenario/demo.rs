@@ -34,11 +34,7 @@ pub(super) const TWINS: Scenario = Scenario {
 
 fn run(session: &Session, report: &mut Report) -> Result<()> {
     let guests = [&session.guests[0], &session.guests[1]];
-    let mut devices = Vec::new();
-    for guest in guests {
-        driver::load(guest)?;
-        devices.push(driver::devices(guest, 1)?.remove(0));
-    }
+    let devices = driver::load_all(session)?;
     let end = |index: usize| End {
         guest: guests[index],
         device: &devices[index],

@@ -45,6 +45,15 @@ pub(super) fn load(guest: &Guest) -> Result<()> {
     guest.run(&command, SHORT).map(drop)
 }
 
+/// Loads the driver into each guest, which has one RDMA device; returns the names of these.
+pub(super) fn load_all(session: &Session) -> Result<Vec<String>> {
+    let one = |guest| {
+        load(guest)?;
+        Ok(devices(guest, 1)?.remove(0))
+    };
+    session.guests.iter().map(one).collect()
+}
+
 /// The names of the RDMA devices of a guest; an error unless there are as many as wanted.
 pub(super) fn devices(guest: &Guest, count: usize) -> Result<Vec<String>> {
     let listed = guest.run("ibv_devices", SHORT)?.stdout;

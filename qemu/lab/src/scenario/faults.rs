@@ -62,19 +62,14 @@ const POLL: Duration = Duration::from_millis(50);
 /// Two guests with the driver, of which the first sends.
 struct Nodes<'a> {
     session: &'a Session,
-    devices: [String; 2],
+    devices: Vec<String>,
 }
 
 impl<'a> Nodes<'a> {
     fn new(session: &'a Session) -> Result<Self> {
-        let load = |index: usize| -> Result<String> {
-            let guest = &session.guests[index];
-            driver::load(guest)?;
-            Ok(driver::devices(guest, 1)?.remove(0))
-        };
         Ok(Self {
             session,
-            devices: [load(0)?, load(1)?],
+            devices: driver::load_all(session)?,
         })
     }
 

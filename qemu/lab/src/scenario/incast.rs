@@ -56,11 +56,7 @@ const DROPS: [&str; 4] = [
 ];
 
 fn run(session: &Session, report: &mut Report) -> Result<()> {
-    let mut devices = Vec::new();
-    for guest in &session.guests {
-        driver::load(guest)?;
-        devices.push(driver::devices(guest, 1)?.remove(0));
-    }
+    let devices = driver::load_all(session)?;
     report.test("topology", || subnet::whole(session, 4, 3));
     session.model()?.order(&json!({
         "op": "faults", "link": NARROW, "faults": { "delay_ns": DELAY_NS }

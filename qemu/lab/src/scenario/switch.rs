@@ -50,11 +50,7 @@ const SPINES: [&str; 2] = ["spine1", "spine2"];
 const PACKETS: u64 = 2000;
 
 fn run(session: &Session, report: &mut Report) -> Result<()> {
-    let mut devices = Vec::new();
-    for guest in &session.guests {
-        driver::load(guest)?;
-        devices.push(driver::devices(guest, 1)?.remove(0));
-    }
+    let devices = driver::load_all(session)?;
     let ends = [0, 1].map(|n| (&session.guests[n], devices[n].as_str()));
     report.test("topology", || subnet::whole(session, NODES, PORTS));
     counters::watch(session, report, "the deaths of the spines", |report| {
