@@ -40,8 +40,8 @@ ensure_configured() {
 
 # discard_objects TREE: what building modules does not need; most of the size of the tree.
 discard_objects() {
-	find "$1" -name tools -prune -o -name scripts -prune -o -path "$1/rust" -prune -o \
-		\( -name '*.o' -o -name '*.a' -o -name '.*.cmd' -o -name 'vmlinux*' \) -type f -delete
+	find "$1" \( -name tools -o -name scripts -o -path "$1/rust" \) -prune -o \
+		-type f \( -name '*.o' -o -name '*.a' -o -name '.*.cmd' -o -name 'vmlinux*' \) -exec rm {} +
 }
 
 debug_failed() {
