@@ -242,8 +242,11 @@ impl Engine {
                 None => Answer::Error(format!("there is no switch `{switch}`")),
             },
             Command::Gone { hca, gone } => self.with_hca(&hca, |engine, n| {
+                // Once it is put back, the first access finds it without its state.
                 engine.gone[n].set(gone);
-                engine.hcas[n].set_gone(gone);
+                if gone {
+                    engine.hcas[n].pull();
+                }
             }),
             Command::CommandFault { hca, fault } => {
                 self.with_hca(&hca, |engine, n| engine.hcas[n].command_faults.push(fault))

@@ -9,7 +9,7 @@ use crate::shared::{Bell, CommandQueueSetup, Mailbox, Shared};
 use crate::vfio::{Device, DmaRange, Errno, IrqAction, Region};
 use qiao_hw::bar::{control, reg, status, ALL_ONES};
 use qiao_hw::doorbell::SLOT_SIZE;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 use vfio_bindings::bindings::vfio;
 
@@ -31,17 +31,22 @@ pub struct Registers {
     pub caps: Vec<u8>,
 }
 
-/// A switch that makes the function read as all ones, as if it had been pulled.
+/// A switch that makes the function read as all ones, as if it had been pulled. Counts how often it was switched: odd while the
+/// function is gone.
 #[derive(Clone, Debug, Default)]
-pub struct Gone(Arc<AtomicBool>);
+pub struct Gone(Arc<AtomicU32>);
 
 impl Gone {
     /// Pulls the function, or puts it back.
     pub fn set(&self, gone: bool) {
-        self.0.store(gone, Ordering::Release);
+        let switch = |count: u32| ((count % 2 == 1) != gone).then_some(count.wrapping_add(1));
+        // An error means that it is so already.
+        let _ = self
+            .0
+            .fetch_update(Ordering::Release, Ordering::Relaxed, switch);
     }
 
-    fn get(&self) -> bool {
+    fn count(&self) -> u32 {
         self.0.load(Ordering::Acquire)
     }
 }
@@ -53,6 +58,8 @@ pub struct Function {
     shared: Arc<Shared>,
     mailbox: Arc<Mailbox>,
     gone: Gone,
+    /// What `gone` had counted when the function was last powered.
+    powered: u32,
     identity: Identity,
     config: ConfigSpace,
     registers: Registers,
@@ -77,6 +84,7 @@ impl Function {
             shared,
             mailbox,
             gone,
+            powered: 0,
             identity,
             config: ConfigSpace::new(&identity),
             registers,
@@ -229,8 +237,22 @@ impl Function {
         }
     }
 
-    fn answers(&self, region: u32) -> bool {
-        !self.gone.get()
+    /// Whether the function is in its slot. When it has been put back it has lost its state, as it had no power meanwhile.
+    fn is_present(&mut self) -> bool {
+        let count = self.gone.count();
+        if count % 2 == 1 {
+            return false;
+        }
+        if count != self.powered {
+            self.powered = count;
+            self.reset_function();
+            self.shared.dma.set_gate(Gate::Present, true);
+        }
+        true
+    }
+
+    fn answers(&mut self, region: u32) -> bool {
+        self.is_present()
             && (region == vfio::VFIO_PCI_CONFIG_REGION_INDEX || self.config.memory_enabled())
     }
 }
@@ -345,11 +367,13 @@ impl Device for Function {
     }
 
     fn reset(&mut self) {
-        self.reset_function();
+        if self.is_present() {
+            self.reset_function();
+        }
     }
 
     fn disconnected(&mut self) {
-        self.reset_function();
+        self.reset();
         self.shared.dma.unmap_all();
         self.shared.vectors.unbind_all();
     }

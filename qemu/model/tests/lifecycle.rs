@@ -258,7 +258,11 @@ fn a_function_that_is_pulled_reads_as_ones_and_touches_nothing() {
         world.control(r#"{"op": "gone", "hca": "a", "gone": false}"#),
         "done"
     );
+    // It had no power, and so has no address and no objects.
+    assert_eq!(g.register(reg::MAGIC), ALL_ONES);
+    g.switch_on();
     assert_eq!(g.register(reg::MAGIC), MAGIC);
+    g.wait_status(status::READY);
     assert!(g.completion(0).is_none());
     g.start();
     g.entry(&nop()).unwrap();

@@ -169,13 +169,13 @@ impl Hca {
         self.slots.is_polled() && !self.core.failed
     }
 
-    /// Pulls the function, or puts it back.
-    pub fn set_gone(&mut self, gone: bool) {
-        self.slots.set_gone(gone);
+    /// Pulls the function: it touches nothing until it is powered again.
+    pub fn pull(&mut self) {
+        self.slots.pull();
         self.core
             .shared
             .dma
-            .set_gate(crate::mem::Gate::Present, !gone);
+            .set_gate(crate::mem::Gate::Present, false);
     }
 
     fn reset(&mut self, generation: Generation) {

@@ -85,8 +85,9 @@ impl Slots {
         self.bound.remove(&slot);
     }
 
-    /// Releases all slots.
+    /// Releases all slots, at a reset.
     pub fn clear(&mut self) {
+        self.gone = false;
         let bound = std::mem::take(&mut self.bound);
         bound.keys().for_each(|&slot| self.zero(slot));
     }
@@ -118,17 +119,9 @@ impl Slots {
         self.shared.slots.is_some() && !self.bound.is_empty() && !self.gone
     }
 
-    /// Pulls the function, or puts it back. What is written meanwhile is lost, as trapped writes are.
-    pub fn set_gone(&mut self, gone: bool) {
-        self.gone = gone;
-        if gone {
-            return;
-        }
-        if let Some(memory) = &self.shared.slots {
-            for (&slot, bound) in &mut self.bound {
-                bound.seen = memory.load(slot).unwrap_or(bound.seen);
-            }
-        }
+    /// Pulls the function. What is written until the reset at its return is lost, as trapped writes are.
+    pub fn pull(&mut self) {
+        self.gone = true;
     }
 
     /// Returns the slots whose value has changed since the last look, with their values.
