@@ -60,6 +60,9 @@ const MAX_LOG_ENTRIES: u8 = 6;
 /// The MSI-X vector of completions.
 pub(crate) const VECTOR: u16 = 0;
 
+/// Most commands in a row of whose completion no interrupt tells, before the device is given up.
+const MAX_UNHEARD: u32 = 3;
+
 /// A place in the ring.
 #[pin_data]
 struct Slot {
@@ -145,6 +148,8 @@ pub(crate) struct CommandQueue<'bound> {
     /// Index of the next completion.
     #[pin]
     consumer: SpinLockIrq<u32>,
+    /// Commands in a row of whose completion no interrupt told.
+    unheard: Atomic<u32>,
 }
 
 impl<'bound> CommandQueue<'bound> {
@@ -171,6 +176,7 @@ impl<'bound> CommandQueue<'bound> {
                 turn <- sync::Completion::new(),
                 producer: Atomic::new(0),
                 consumer <- new_spinlock_irq!(0),
+                unheard: Atomic::new(0),
                 part,
                 _: {
                     turn.complete();
@@ -239,11 +245,12 @@ impl<'bound> CommandQueue<'bound> {
 
     /// Waits for the completion of a command, or for the end of the device.
     fn collect(&self, slot: &Slot) -> Result<Completion> {
-        if slot.completed.wait_timeout(self.timeout).is_err() {
-            // An interrupt may have been lost.
+        let heard = slot.completed.wait_timeout(self.timeout).is_ok();
+        if !heard {
             self.handle();
         }
         if let Some(completion) = slot.take() {
+            self.judge(heard);
             return Ok(completion);
         }
         // If the device was not given up by another, it is now, for the right reason.
@@ -252,6 +259,16 @@ impl<'bound> CommandQueue<'bound> {
         }
         self.part.check()?;
         Err(EIO)
+    }
+
+    /// Takes note of whether an interrupt told of a completion. One may get lost, but without any
+    /// each command would take as long as it may.
+    fn judge(&self, heard: bool) {
+        if heard {
+            self.unheard.store(0, Relaxed);
+        } else if self.unheard.fetch_add(1, Relaxed) + 1 >= MAX_UNHEARD {
+            self.fail(Cause::Mute);
+        }
     }
 
     /// Handles the interrupt. Each call does as much as can be outstanding.

@@ -46,6 +46,8 @@ pub(crate) enum Cause {
     Removed,
     /// It has not answered a command in time.
     Timeout,
+    /// Its interrupts do not arrive.
+    Mute,
     /// It says that it has failed, with a number of its vendor.
     Reported(u64),
     /// It has been reset, or has reset itself.
@@ -61,6 +63,7 @@ impl fmt::Display for Cause {
         match self {
             Self::Removed => f.write_str("it is gone"),
             Self::Timeout => f.write_str("a command was not answered in time"),
+            Self::Mute => f.write_str("its interrupts do not arrive"),
             Self::Reported(cause) => write!(f, "it reports a failure, cause {cause:#x}"),
             Self::Stopped => f.write_str("it has stopped"),
             Self::Flood => f.write_str("it floods the system with events"),
