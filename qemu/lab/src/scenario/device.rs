@@ -130,8 +130,9 @@ const STRAY: &str = "stray";
 const HANG: &str = "hang";
 const FATAL: &str = "fatal";
 const PULLED: &str = "pulled";
+const MASKED: &str = "masked";
 const GOOD: &str = "good";
-const TAKEN: [&str; 7] = [MUTE, TWICE, STRAY, HANG, FATAL, PULLED, GOOD];
+const TAKEN: [&str; 8] = [MUTE, TWICE, STRAY, HANG, FATAL, PULLED, MASKED, GOOD];
 
 fn topology() -> Topology {
     let hcas: Vec<&'static str> = REFUSED
@@ -144,7 +145,7 @@ fn topology() -> Topology {
         topology = topology.hca_settings(refused.hca, &(refused.settings)());
     }
     let impatient = format!("overrides = {{ {TIMEOUT} }}");
-    for hca in [STRAY, HANG, PULLED] {
+    for hca in [STRAY, HANG, PULLED, MASKED] {
         topology = topology.hca_settings(hca, &impatient);
     }
     topology
@@ -168,7 +169,7 @@ fn run(session: &Session, report: &mut Report) -> Result<()> {
             is_refused(function, expected)
         });
     }
-    let [mute, twice, stray, hang, fatal, pulled, good] = taken else {
+    let [mute, twice, stray, hang, fatal, pulled, masked, good] = taken else {
         unreachable!("all functions are there");
     };
     report.test("never answers", || {
@@ -186,31 +187,40 @@ fn run(session: &Session, report: &mut Report) -> Result<()> {
         report,
         "answers an unknown id",
         stray,
-        fault(STRAY, &wrong_id),
+        &|| lost.order(fault(STRAY, &wrong_id)),
         no_answer,
     );
     lost.try_it(
         report,
         "stops to answer",
         hang,
-        fault(HANG, &json!({ "kind": "hang" })),
+        &|| lost.order(fault(HANG, &json!({ "kind": "hang" }))),
         no_answer,
     );
-    let order = json!({ "op": "fatal", "hca": FATAL });
     lost.try_it(
         report,
         "fails",
         fatal,
-        order,
+        &|| lost.order(json!({ "op": "fatal", "hca": FATAL })),
         "device is lost: it reports a failure",
     );
-    let order = json!({ "op": "gone", "hca": PULLED, "gone": true });
     lost.try_it(
         report,
         "vanishes",
         pulled,
-        order,
+        &|| lost.order(pull(true)),
         "device is lost: it is gone",
+    );
+    lost.try_it(
+        report,
+        "raises no interrupts",
+        masked,
+        &|| {
+            // Masks all vectors behind the driver's back.
+            let command = format!("setpci -s {} CAP_MSIX+2.w=4000:4000", masked.address);
+            guest.run(&command, SHORT).map(drop)
+        },
+        "device is lost: its interrupts do not arrive",
     );
 
     for (name, function) in [
@@ -224,18 +234,15 @@ fn run(session: &Session, report: &mut Report) -> Result<()> {
         fatal.bind()?;
         calls(guest, &fatal.require_rdma_device()?)
     });
+    report.test("bind what was pulled and put back", || {
+        lost.order(pull(false))?;
+        pulled.bind()?;
+        calls(guest, &pulled.require_rdma_device()?)
+    });
     report.test("all the while, the good one", || {
         calls(guest, &good.require_rdma_device()?)
     });
     report.test("rmmod", || guest.run("rmmod qiao", SHORT).map(|_| ""));
-    report.test("bind what was pulled and put back", || {
-        session
-            .model()?
-            .order(&json!({ "op": "gone", "hca": PULLED, "gone": false }))?;
-        driver::load(guest)?;
-        calls(guest, &pulled.require_rdma_device()?)?;
-        guest.run("rmmod qiao", SHORT).map(|_| "")
-    });
     Ok(())
 }
 
@@ -269,6 +276,10 @@ fn calls(guest: &Guest, device: &str) -> Result<&'static str> {
         .map(|_| "")
 }
 
+fn pull(gone: bool) -> serde_json::Value {
+    json!({ "op": "gone", "hca": PULLED, "gone": gone })
+}
+
 fn fault(hca: &str, fault: &serde_json::Value) -> serde_json::Value {
     json!({ "op": "command-fault", "hca": hca, "fault": fault })
 }
@@ -280,12 +291,17 @@ struct Lost<'a> {
 }
 
 impl Lost<'_> {
+    fn order(&self, order: serde_json::Value) -> Result<()> {
+        self.session.model()?.order(&order)
+    }
+
+    /// `ruin` does to a device what the driver says in `line`.
     fn try_it(
         &self,
         report: &mut Report,
         name: &str,
         function: &Function<'_>,
-        order: serde_json::Value,
+        ruin: &dyn Fn() -> Result<()>,
         line: &str,
     ) {
         let mut rows = Report::new();
@@ -298,7 +314,7 @@ impl Lost<'_> {
                 &format!("until grep -q open {log}; do sleep 0.1; done"),
                 SHORT,
             )?;
-            self.session.model()?.order(&order)?;
+            ruin()?;
             // Somebody must use the device to find out; whether that fails is the matter of the program.
             self.guest
                 .run(&format!("qiao-probe {device} abandon || true"), SHORT)?;
