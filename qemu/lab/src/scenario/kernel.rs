@@ -66,18 +66,21 @@ fn run(session: &Session, report: &mut Report) -> Result<()> {
         one.rescan()?;
         result
     });
-    report.test("unbind of a pulled device, and bind when it is back", || {
-        let model = session.model()?;
-        let gone = |gone| json!({ "op": "gone", "hca": FIRST, "gone": gone });
-        let from = log_length(guest)?;
-        model.order(&gone(true))?;
-        one.unbind()?;
-        let result = removed(guest, from, 1);
-        model.order(&gone(false))?;
-        one.bind()?;
-        one.require_rdma_device()?;
-        result
-    });
+    report.test(
+        "unbind of a pulled device, and bind when it is back",
+        || {
+            let model = session.model()?;
+            let gone = |gone| json!({ "op": "gone", "hca": FIRST, "gone": gone });
+            let from = log_length(guest)?;
+            model.order(&gone(true))?;
+            one.unbind()?;
+            let result = removed(guest, from, 1);
+            model.order(&gone(false))?;
+            one.bind()?;
+            one.require_rdma_device()?;
+            result
+        },
+    );
     report.test("unbind under the client", || {
         let from = log_length(guest)?;
         one.unbind()?;
