@@ -19,8 +19,10 @@ KBUILD = $(ENTER) sh -c 'mkdir -p "$$QIAO_BUILD/$(2)" && exec nice make -C $(or 
 	M="$$QIAO_TOP/$(1)" MO="$$QIAO_BUILD/$(2)" -j"$$JOBS" --no-print-directory $(3)'
 
 # With DEBUG=1 guests boot the debug kernel.
-GUESTS := $(if $(DEBUG),debug-guests,guests)
-KERNEL_OPTION := $(if $(DEBUG),--kernel debug)
+$(if $(filter-out 0 1,$(DEBUG)),$(error DEBUG is 1 or 0))
+DEBUGGED := $(filter 1,$(DEBUG))
+GUESTS := $(if $(DEBUGGED),debug-guests,guests)
+KERNEL_OPTION := $(if $(DEBUGGED),--kernel debug)
 
 # What the source tree has so far; an absent piece is not built and not tested.
 PIECES := $(if $(wildcard Kbuild),modules) $(if $(wildcard provider/Cargo.toml),provider) \
