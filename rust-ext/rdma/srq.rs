@@ -83,8 +83,6 @@ pub struct SrqAttr {
     pub max_wr: u32,
     /// Pieces of memory of each.
     pub max_sge: u32,
-    /// As for [`SrqOps::set_limit`].
-    pub limit: u32,
 }
 
 /// The only type that is supported: others belong to XRC and to tag matching.
@@ -108,7 +106,6 @@ impl<T: Driver> Shims<T> {
             let attr = SrqAttr {
                 max_wr: init.attr.max_wr,
                 max_sge: init.attr.max_sge,
-                limit: init.attr.srq_limit,
             };
             // SAFETY: The core sets these before it calls this.
             let (device, pd) = unsafe { ((*raw).device, (*raw).pd) };

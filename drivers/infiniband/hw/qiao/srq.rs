@@ -87,26 +87,17 @@ fn layout(
     attr: &SrqAttr,
     requests: impl FnOnce(u32, u32) -> Option<RecvRing>,
 ) -> Result<SrqLayout> {
-    let layout = requests(attr.max_wr, attr.max_sge)
+    requests(attr.max_wr, attr.max_sge)
         .filter(|_| attr.max_wr > 0)
         .and_then(SrqLayout::of)
-        .ok_or(EINVAL)?;
-    check_limit(&layout, attr.limit)?;
-    Ok(layout)
+        .ok_or(EINVAL)
 }
 
-fn check_limit(layout: &SrqLayout, limit: u32) -> Result {
-    if limit > layout.requests().size().entries() {
-        return Err(EINVAL);
-    }
-    Ok(())
-}
-
-/// Makes the command for a queue, all but what its owner has.
-fn command(pdn: u32, attr: &SrqAttr, layout: &SrqLayout) -> CreateSrq {
+/// Makes the command for a queue, all but what its owner has. It starts without a limit: the verbs
+/// manual calls that irrelevant here, and its event would come before the queue is known.
+fn command(pdn: u32, layout: &SrqLayout) -> CreateSrq {
     let mut cmd = CreateSrq::zeroed();
     cmd.pdn.set(pdn);
-    cmd.limit.set(attr.limit);
     layout.fill(&mut cmd);
     cmd
 }
@@ -143,7 +134,7 @@ impl Srq {
         let layout = layout(attr, |max_wr, max_sge| {
             RecvRing::new(&limits, logs, max_wr, max_sge)
         })?;
-        let mut cmd = command(pdn, attr, &layout);
+        let mut cmd = command(pdn, &layout);
 
         let id = hca.srqs().reserve()?;
         let slot = ctx.take_slots(hca, Take::One)?;
@@ -180,7 +171,7 @@ impl Srq {
         let layout = layout(attr, |max_wr, max_sge| {
             RecvRing::for_needs(&limits, max_wr, max_sge)
         })?;
-        let mut cmd = command(pdn, attr, &layout);
+        let mut cmd = command(pdn, &layout);
 
         let id = hca.srqs().reserve()?;
         let srq = KernelSrq::new(hca, &layout, attr.max_sge)?;
@@ -235,7 +226,9 @@ impl rdma::SrqOps for Srq {
     }
 
     fn set_limit(srq: &rdma::Srq<Qiao>, cx: &Cx<'_, Qiao>, limit: u32) -> Result {
-        check_limit(&srq.layout, limit)?;
+        if limit > srq.layout.requests().size().entries() {
+            return Err(EINVAL);
+        }
         let mut cmd = ModifySrq::zeroed();
         cmd.srqn.set(srq.srqn());
         cmd.limit.set(limit);

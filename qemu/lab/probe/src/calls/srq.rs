@@ -35,9 +35,6 @@ const BAD_SRQS: &[Change<CreateSrq>] = &[
     ("all data segments there can be", Errno::INVAL, |s, _| {
         s.core.max_sge = u32::MAX
     }),
-    ("a limit above its requests", Errno::INVAL, |s, _| {
-        s.core.srq_limit = 17
-    }),
     ("too many places", Errno::INVAL, |s, l| {
         s.driver.log_wqes = l.log_max_rq_wqes + 1
     }),

@@ -44,7 +44,8 @@ impl CreateSrq {
                 pd_handle: pd,
                 max_wr: 16,
                 max_sge: 1,
-                srq_limit: 0,
+                // Irrelevant: ibv_create_srq(3).
+                srq_limit: u32::MAX,
             },
             driver: qiao_create_srq_req {
                 comp_mask: 0,
