@@ -9,6 +9,7 @@
 mod ledger;
 
 use crate::{
+    eq::Flow,
     fatal::{
         Cause,
         Oddity,
@@ -150,6 +151,8 @@ pub(crate) struct CommandQueue<'bound> {
     consumer: SpinLockIrq<u32>,
     /// Commands in a row of whose completion no interrupt told.
     unheard: Atomic<u32>,
+    #[pin]
+    flow: Flow,
 }
 
 impl<'bound> CommandQueue<'bound> {
@@ -177,6 +180,7 @@ impl<'bound> CommandQueue<'bound> {
                 producer: Atomic::new(0),
                 consumer <- new_spinlock_irq!(0),
                 unheard: Atomic::new(0),
+                flow <- Flow::new(),
                 part,
                 _: {
                     turn.complete();
@@ -207,7 +211,13 @@ impl<'bound> CommandQueue<'bound> {
         completion.reply().ok_or(EIO)
     }
 
+    /// Returns how many events come of what commands did.
+    pub(crate) fn flow(&self) -> &Flow {
+        &self.flow
+    }
+
     fn run(&self, entry: Entry) -> Result<Completion> {
+        self.flow.pause();
         // No wait is longer than the limit, whatever the device does, and however many tasks wait.
         self.wait(&self.turn)?;
         let slot = self.submit(entry);

@@ -24,6 +24,7 @@ use kernel::{
         Handler,
         IrqReturn, //
     },
+    new_mutex,
     new_spinlock_irq,
     prelude::*,
     sync::{
@@ -36,14 +37,20 @@ use kernel::{
             Read, //
         },
         Arc,
+        Mutex,
         SpinLockIrq, //
     },
     time::{
+        delay::fsleep,
+        Delta,
         Instant,
         Monotonic, //
     }, //
 };
-use pace::Pace;
+use pace::{
+    Pace,
+    PAUSE_MS, //
+};
 use qiao_hw::{
     cmd::{
         CreateEq,
@@ -163,14 +170,45 @@ impl EventRing {
     }
 }
 
+/// How many asynchronous events come.
+#[pin_data]
+pub(crate) struct Flow {
+    start: Instant<Monotonic>,
+    #[pin]
+    pace: SpinLockIrq<Pace>,
+    /// Held by who waits, so that one does after the other.
+    #[pin]
+    queue: Mutex<()>,
+}
+
+impl Flow {
+    pub(crate) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            start: Instant::now(),
+            pace <- new_spinlock_irq!(Pace::new()),
+            queue <- new_mutex!(()),
+        })
+    }
+
+    /// Counts an event; false if it is one too many. Callable from any context.
+    fn count(&self) -> bool {
+        self.pace.lock().count(self.start.elapsed().as_millis())
+    }
+
+    /// Waits if many events have come, before something that may cause another.
+    pub(crate) fn pause(&self) {
+        if self.pace.lock().is_many(self.start.elapsed().as_millis()) {
+            let _turn = self.queue.lock();
+            fsleep(Delta::from_millis(PAUSE_MS.into()));
+        }
+    }
+}
+
 /// Handles the vector of the command queue and of asynchronous events.
 #[pin_data]
 pub(crate) struct AsyncHandler<'bound> {
     hca: Arc<Hca<'bound>>,
     events: EventRing,
-    start: Instant<Monotonic>,
-    #[pin]
-    pace: SpinLockIrq<Pace>,
 }
 
 impl<'bound> AsyncHandler<'bound> {
@@ -178,8 +216,6 @@ impl<'bound> AsyncHandler<'bound> {
         try_pin_init!(Self {
             events: EventRing::new(&hca, ASYNC)?,
             hca,
-            start: Instant::now(),
-            pace <- new_spinlock_irq!(Pace::new()),
         }? Error)
     }
 
@@ -189,7 +225,7 @@ impl<'bound> AsyncHandler<'bound> {
     }
 
     fn event(&self, eqe: &Eqe) {
-        if !self.pace.lock().count(self.start.elapsed().as_millis()) {
+        if !self.hca.cmd().flow().count() {
             self.hca.cmd().fail(Cause::Flood);
             return;
         }

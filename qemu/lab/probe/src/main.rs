@@ -9,6 +9,7 @@ mod calls;
 mod checks;
 mod churn;
 mod failures;
+mod flood;
 mod hoard;
 mod memory;
 mod sweep;
@@ -35,6 +36,11 @@ enum Command {
         /// How often
         count: u32,
     },
+    /// Make the device raise events, and read none
+    Flood {
+        /// How many
+        count: u32,
+    },
     /// Make each allocation and each copy in each call fail in turn
     Sweep,
     /// Exit with objects of every kind open
@@ -49,6 +55,7 @@ fn main() -> Result<()> {
     match arguments.command {
         Command::Calls => calls::run(&path),
         Command::Churn { count } => churn::run(&path, count),
+        Command::Flood { count } => flood::run(&path, count),
         Command::Sweep => sweep::run(&arguments.device, &path),
         Command::Abandon => hoard::abandon(&path),
         Command::Outlive => hoard::outlive(&path),

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::{cases, driver, function::Function, Part, Scenario};
 use crate::{
     report::Report,
-    session::{Guest, Session, SHORT},
+    session::{Guest, Session, LONG, SHORT},
     topology::Topology,
 };
 
@@ -134,6 +134,9 @@ const MASKED: &str = "masked";
 const GOOD: &str = "good";
 const TAKEN: [&str; 8] = [MUTE, TWICE, STRAY, HANG, FATAL, PULLED, MASKED, GOOD];
 
+/// More events than the driver takes in a row, so that it gives up a device that raises them by itself.
+const EVENTS: u32 = 70_000;
+
 fn topology() -> Topology {
     let hcas: Vec<&'static str> = REFUSED
         .iter()
@@ -241,6 +244,11 @@ fn run(session: &Session, report: &mut Report) -> Result<()> {
     });
     report.test("all the while, the good one", || {
         calls(guest, &good.require_rdma_device()?)
+    });
+    report.test("a user who causes more events than are credible", || {
+        let device = good.require_rdma_device()?;
+        guest.run(&format!("qiao-probe {device} flood {EVENTS}"), LONG)?;
+        calls(guest, &device)
     });
     report.test("rmmod", || guest.run("rmmod qiao", SHORT).map(|_| ""));
     Ok(())

@@ -5,6 +5,10 @@
 //! Each event costs the kernel memory until its consumer has seen it, and the consumer may be slow
 //! or asleep. So a device that never stops is stopped.
 //!
+//! No user may bring a device into that. What a user does costs at least a command for each event
+//! that it raises: commands wait when many events have come, for as long as the device is forgiven
+//! one.
+//!
 //! No kernel in here: the tests are those of `qemu/driver`.
 
 /// Most events in a row: each QP of a large system may fail at once.
@@ -12,6 +16,12 @@ const BURST: u32 = 1 << 16;
 
 /// Events that are forgotten in each millisecond.
 const PER_MS: u32 = 1;
+
+/// From this many on, who may cause one more waits for [`PAUSE_MS`].
+const MANY: u32 = BURST / 2;
+
+/// Milliseconds in which an event is forgotten.
+pub(crate) const PAUSE_MS: u32 = 1_u32.div_ceil(PER_MS);
 
 /// Counts events, and forgets them at a steady rate.
 pub(crate) struct Pace {
@@ -30,17 +40,27 @@ impl Pace {
 
     /// Counts an event; false if it is one too many.
     pub(crate) fn count(&mut self, now_ms: i64) -> bool {
+        self.forget(now_ms);
+        if self.level >= BURST {
+            return false;
+        }
+        self.level += 1;
+        true
+    }
+
+    /// Returns whether many events have come.
+    pub(crate) fn is_many(&mut self, now_ms: i64) -> bool {
+        self.forget(now_ms);
+        self.level >= MANY
+    }
+
+    fn forget(&mut self, now_ms: i64) {
         let elapsed = now_ms.saturating_sub(self.since_ms).max(0);
         let forgotten = u32::try_from(elapsed)
             .unwrap_or(u32::MAX)
             .saturating_mul(PER_MS);
         self.level = self.level.saturating_sub(forgotten);
         self.since_ms = now_ms;
-        if self.level >= BURST {
-            return false;
-        }
-        self.level += 1;
-        true
     }
 }
 
@@ -65,6 +85,18 @@ mod tests {
         for ms in 0..4 * i64::from(BURST) {
             assert!(pace.count(ms));
         }
+    }
+
+    #[test]
+    fn who_waits_causes_no_flood() {
+        let (mut pace, mut now) = (Pace::new(), 0);
+        for _ in 0..4 * BURST {
+            if pace.is_many(now) {
+                now += i64::from(PAUSE_MS);
+            }
+            assert!(pace.count(now));
+        }
+        assert!(now > i64::from(BURST));
     }
 
     #[test]
