@@ -26,13 +26,11 @@ pub(super) const SCENARIO: Scenario = Scenario {
 };
 
 fn run(session: &Session, report: &mut Report) -> Result<()> {
-    for guest in &session.guests {
-        driver::load(guest)?;
-    }
+    let devices = driver::load_all(session)?;
     let mut times = Vec::new();
     counters::watch(session, report, "the all-reduce", |report| {
         report.test("ring all-reduce", || {
-            times = reduce(session)?;
+            times = reduce(session, &devices)?;
             let (size, time) = times.last().context("no size was done")?;
             Ok(format!("{size:.0} bytes in {:.1} ms", time / 1000.0))
         });
@@ -59,15 +57,14 @@ fn run(session: &Session, report: &mut Report) -> Result<()> {
 }
 
 /// Runs a rank in each guest; bytes and microseconds of each size, as rank 0 saw them.
-fn reduce(session: &Session) -> Result<Vec<(f64, f64)>> {
+fn reduce(session: &Session, devices: &[String]) -> Result<Vec<(f64, f64)>> {
     let addresses: Vec<&str> = session
         .guests
         .iter()
         .map(|guest| guest.address.as_str())
         .collect();
     let mut ranks = Vec::new();
-    for (rank, guest) in session.guests.iter().enumerate() {
-        let device = driver::devices(guest, 1)?.remove(0);
+    for (rank, (guest, device)) in session.guests.iter().zip(devices).enumerate() {
         let command = format!(
             "python3 /{} {device} {rank} {}",
             cases::ALLREDUCE,
