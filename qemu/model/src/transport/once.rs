@@ -44,11 +44,9 @@ impl Qp {
         psn: u32,
         host: &mut impl Host,
     ) -> Result<(), Refusal> {
-        let invalid = Refusal::Nak(syndrome::NAK_INVALID);
-        let (rkey, va, operation) = atomic_operation(packet).ok_or(invalid)?;
-        if va % 8 != 0 {
-            return Err(Refusal::Nak(syndrome::NAK_INVALID));
-        }
+        let (rkey, va, operation) = atomic_operation(packet)
+            .filter(|(_, va, _)| va % 8 == 0)
+            .ok_or(Refusal::Nak(syndrome::NAK_INVALID))?;
         self.allow(rkey, va, 8, operation.right(), host)?;
         self.allow_one_more()?;
         let original = host
